@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -236,13 +236,19 @@ class LeadingScripts:
             if place is None or command.script in seen or self._evaluates(command):
                 continue
             config = (command.folder / command.arguments[place]).resolve()
-            beside = (each for each in self._configs if each.is_relative_to(config.parent.parent))
-            own = next((each for each in beside if each.suffix == config.suffix), None)
+            beside = [each for each in self._configs if each.is_relative_to(config.parent.parent)]
+            alike = [each for each in beside if each.suffix == config.suffix]
+            own = min(alike, key=partial(self._unlikeness, command), default=None)
             seen.add(command.script)
             if own is not None and config not in self._configs:
                 arguments = list(command.arguments)
                 arguments[place] = os.path.relpath(own, command.folder)
                 yield command._replace(arguments=tuple(arguments))
+
+    def _unlikeness(self, command: TypedCommand, config: Path) -> tuple[int, bool]:
+        """Return how little a config has of a script's name in its own, and if its folder has another than the file."""
+        words = set(re.split(r"[^a-z0-9]+", config.stem.lower())).intersection(_stem(command).lower().split("_"))
+        return -len(words - _GENERIC), config.parent.name not in self._names.union(self._keys)
 
     def _registered(self, added: str) -> str | None:
         """Return the choice of an option under which a table of the project has what the file defines."""
@@ -250,9 +256,12 @@ class LeadingScripts:
 
     @cached_property
     def _keys(self) -> tuple[str, ...]:
-        """The keys under which tables of the project's other files have what the file defines."""
+        """The keys under which tables, or branches, of the project's other files have what the file defines."""
         names = "|".join(map(re.escape, sorted(self._names - {""})))
-        return tuple(re.findall(rf"[\"']([\w./-]+)[\"']\s*:\s*(?:\w+\.)*(?:{names})(?!\w)", self._quoting))
+        made = rf"(?:\w+\.)*(?:{names})(?!\w)"
+        of_tables = re.findall(rf"[\"']([\w./-]+)[\"']\s*:\s*{made}", self._quoting)
+        branch = rf"==\s*[\"']([\w./-]+)[\"']\s*:\s*\n\s+(?:\w+\s*=|return)\s*{made}\("
+        return (*of_tables, *re.findall(branch, self._quoting))
 
     def _name_in(self, text: str) -> str | None:
         """Return the name by which a script that looks models up by a text may find what the file defines."""
@@ -449,14 +458,16 @@ class LeadingScripts:
     def _configs(self) -> tuple[Path, ...]:
         """Configs of the project that name a class of the file, or a function that gives one, the nearest first.
 
-        So do those that name its module by the folder and the one above, as `model: unet.small` does.
+        So do those that name its module by the folder and the one above, as `model: unet.small` does, and those with
+        a key under which the project has it, as a value of its own.
         """
         names = sorted(self._classes.union(makers(self._tree, self._classes)))
         of_classes = rf"(?<![\w./-])(?:[\w.]*\.)?(?:{'|'.join(map(re.escape, names))})(?!\w)"
         of_module = (
             rf"(?<![\w.])(?:\w+\.)*{re.escape('.'.join(self.file.parts[-3:-1]))}(?:\.{self.file.stem})?(?![\w.])"
         )
-        pattern = re.compile(f"{of_classes}|{of_module}")
+        of_keys = rf"(?m::[ \t]*[\"']?(?:{'|'.join(map(re.escape, self._keys))})[\"']?[ \t]*$)"
+        pattern = re.compile("|".join((of_classes, of_module, *([of_keys] if self._keys else ()))))
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
         found = [path for path in yaml if names and pattern.search(self._files.text(path))]
         quoted = re.compile(rf"[\"'](?:{'|'.join(map(re.escape, names))})[\"']")

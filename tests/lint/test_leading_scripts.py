@@ -476,6 +476,33 @@ def test_code_of_html_in_a_document_is_typed_as_it_is_shown(tmp_path):
     assert commands_in(folder) == [("train.py", "-n", "run", "-c", "a&b.yaml"), ("train.py", "-f")]
 
 
+def test_a_config_with_the_key_of_the_branch_that_builds_the_model_takes_the_place_of_another(tmp_path):
+    build = """
+        from first import Net as First
+        from second import Second
+
+        def build(kind):
+            if kind == 'net':
+                model = First()
+            elif kind == 'netv2':
+                model = Second()
+            return model
+    """
+    configs = {
+        "configs/masked/masked_netv2.yaml": "MODEL:\n  TYPE: netv2\n",
+        "configs/net/base.yaml": "MODEL:\n  TYPE: net\n",
+        "configs/netv2/base.yaml": "MODEL:\n  TYPE: netv2  \n",
+    }
+    train = TRAIN.replace("from model", "import yacs\nfrom build import build\nfrom first")
+    second = MODEL.replace("Net", "Second")
+    readme = "```\npython main.py --cfg configs/net/base.yaml\npython main_masked.py --cfg configs/net/base.yaml\n```\n"
+    scripts = {"first": MODEL, "second": second, "build": build, "main": train, "main_masked": train}
+    project(tmp_path, **scripts, **configs, **{"README.md": readme})
+    found = leading(tmp_path, "second.py")
+    assert found[0] == "main.py --cfg configs/netv2/base.yaml"
+    assert "main_masked.py --cfg configs/masked/masked_netv2.yaml" in found
+
+
 def test_a_config_that_names_the_module_by_its_folders_is_one_of_the_file(tmp_path):
     script = "import yaml, importlib, sys\nimportlib.import_module('models.' + sys.argv[1])\n" + TRAIN.replace(
         "from model import Net", "Net = None"
