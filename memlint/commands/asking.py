@@ -231,9 +231,6 @@ def _ask(session: Session) -> _Told:
         session.begin_again(session.request.model_copy(update={"script": changed}))
 
 
-def classes_of(request: Request, built: Built) -> Iterator[tuple[BuiltModel, BuiltClass]]:
-    """Yield the classes of the requested file that were built, or the one that is asked for, each with its model."""
-    for model in built.models:
-        for each in (model, *model.parts):
-            if each.path == request.path and request.qualname in ("", each.qualname):
-                yield model, each
+def classes_of(request: Request, built: Built) -> Sequence[tuple[BuiltModel, BuiltClass]]:
+    """Return the classes of the requested file that were built, or the one that is asked for, each with its model."""
+    return built.classes_of(request.path or "", request.qualname)

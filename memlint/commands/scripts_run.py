@@ -97,7 +97,7 @@ def _likeliest(request: Request, attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _request(request: Request, attempt: Attempt) -> Request:
-    kind = next(classes_of(request, attempt.built), None) if attempt.built is not None else None
+    kind = next(iter(classes_of(request, attempt.built)), None) if attempt.built is not None else None
     return request_of(attempt.script.command, request, name="" if kind is None else kind[1].name)
 
 
@@ -121,7 +121,7 @@ def _labelled(answer: Answer, request: Request, attempt: Attempt) -> Answer:
     assert isinstance(answer.result, Result), "it has an Estimate and no error"
     if attempt.built is None:
         return answer
-    model, kind = next(classes_of(request, attempt.built))
+    (model, kind), *_ = classes_of(request, attempt.built)
     of_part = "" if kind is model else f"part of {model.name}, which is run whole; "
     built_by = f"{of_part}as {shown_as(attempt.script.command)} builds it"
     workloads = [each.model_copy(update={"built_by": built_by}) for each in answer.result.workloads]

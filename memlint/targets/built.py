@@ -144,6 +144,16 @@ class Built:
     passed_over: str = ""
     """The first line whose error was passed over, so that the rest is not all that the script would have built."""
 
+    def classes_of(self, path: str, qualname: str = "") -> list[tuple[BuiltModel, BuiltClass]]:
+        """Return the classes of a file that were built, or the one of this name, each with the model that has it.
+
+        A file of functions that build models has the classes of another one: then these models are meant.
+        """
+        each_class = ((model, each) for model in self.models for each in (model, *model.parts))
+        own = [(m, each) for m, each in each_class if each.path == path and qualname in ("", each.qualname)]
+        made = ((m, m) for m in self.models if m.frame is not None and m.frame.path == path and not qualname)
+        return own or list(made)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -36,14 +36,13 @@ def classes_in(built: Built, path: Path, name: str = "") -> list[tuple[BuiltMode
     Whole models come first, of these only those that are trained, if any is. Parts count only without one: first
     the large ones, in the order in which the model has them. With a `name` only the class of that name counts.
     """
-    models = [each for each in built.models if not each.is_copy]
-    whole = [(each, each) for each in models if each.path == str(path) and name in ("", each.qualname)]
+    of_file = [each for each in built.classes_of(str(path), name) if not each[0].is_copy]
+    whole = [each for each in of_file if each[1] is each[0]]
     trained = [each for each in whole if each[0].has_optimizer]
-    parts = [(model, part) for model in models for part in model.parts if part.path == str(path)]
-    named = [each for each in parts if name in ("", each[1].qualname)]
+    parts = [each for each in of_file if each[1] is not each[0]]
     found: dict[str, tuple[BuiltModel, BuiltClass]] = {}
-    most = max((part.num_parameters for _model, part in named), default=0)
-    large_first = sorted(named, key=lambda each: each[1].num_parameters <= most / 2)
+    most = max((part.num_parameters for _model, part in parts), default=0)
+    large_first = sorted(parts, key=lambda each: each[1].num_parameters <= most / 2)
     for model, kind in trained or whole or large_first:
         found.setdefault(kind.qualname, (model, kind))
     return list(found.values())

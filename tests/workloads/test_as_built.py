@@ -212,6 +212,16 @@ def test_data_that_was_made_up_has_a_whole_batch(write, made_up, items, batch):
     assert workload.batch == batch
 
 
+def test_a_file_of_functions_has_the_model_that_one_of_them_has_built(write, tmp_path):
+    (tmp_path / "layers_of_test.py").write_text("import torch\nfrom torch import nn\n" + OTHERS)
+    path = write(
+        "import sys; sys.path.insert(0, str(__file__).rpartition('/')[0])\nfrom layers_of_test import Other\ndef small(n):\n    return Other(n)\n"
+    )
+    fields = kind(tmp_path / "layers_of_test.py", "Other", 8) | {"frame": Frame(str(path), 5, "small")}
+    (workload,) = found(path, asked(BuiltModel(**fields, has_optimizer=True), batch=Setting(16, "DataLoader")))
+    assert (workload.name, workload.batch, workload.built_by) == ("Other", 16, "as train.py --lr 1 builds it")
+
+
 def test_models_of_the_file_that_the_script_does_not_build_are_named(write):
     path = write(NETS + OTHERS)
     model = BuiltModel(**kind(path, "Other", 8), is_called=True)
