@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _LENGTH = 256
 """Number of rows of a record that is read as a list."""
 _NUM_TOKENS = 512
+_OF_WORDS = re.compile(r"vocab|dictionary|word2id|stoi|itos", re.IGNORECASE)
+_NUM_WORDS = 33_278
+"""Words in a vocabulary: those of WikiText-2 (Merity et al., 2016)."""
 _SIDE = 224
 """Pixels of an image's sides where the script names none: what most image models take."""
 _SIZE = re.compile(r"((img|image|input|crop|output|train)_?)?(size|resolution|sz|dim)", re.IGNORECASE)
@@ -152,7 +155,9 @@ class Record(dict[Any, Any]):
         return self[name]
 
     def __len__(self) -> int:
-        return _LENGTH
+        """Return the number of rows; of a vocabulary, by which a model's first layer goes, that of its words."""
+        is_of_words = _OF_WORDS.search(PurePath(self.whole_of).stem) is not None
+        return _NUM_WORDS if is_of_words else _LENGTH
 
     def __iter__(self) -> Iterator[Any]:
         return iter([name for name in super().__iter__() if isinstance(name, str)] or [self[i] for i in range(_LENGTH)])

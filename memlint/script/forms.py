@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import pickle
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,6 +156,7 @@ class Forms:
 
     def __init__(self) -> None:
         self.asked: dict[str, Form] = {}
+        self._tried: set[bytes] = set()
         self.made: dict[str, Sequence[Any]] = {}
         """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
         self.has_folders = False
@@ -168,6 +170,12 @@ class Forms:
     def take(self, asked: Mapping[str, Form]) -> None:
         """Replace all forms."""
         self.asked = dict(asked)
+        self._tried.add(pickle.dumps(self.asked))
+
+    @property
+    def were_tried(self) -> bool:
+        """True if an attempt began with what is asked now: two errors would ask for it in turns, without end."""
+        return pickle.dumps(self.asked) in self._tried
 
     @property
     def most_words(self) -> int:
@@ -288,7 +296,8 @@ class Forms:
         """Return the key of what is asked of a file: its place, or a pattern of those that are alike."""
         path = PurePath(place)
         like = str(path.with_name(f"*{path.suffix}")) if path.suffix else place
-        return like if like in self.asked or self.names(path) else place
+        is_like = place not in self.asked and (like in self.asked or self.names(path))
+        return like if is_like else place
 
     def of(self, place: str) -> Form:
         """Return what was asked of the file at `place`."""

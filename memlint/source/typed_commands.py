@@ -87,6 +87,7 @@ _OF_PLACE = re.compile(
 """Names of options, and words of templates, for places in the file system."""
 CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 """Options that take the path of a config."""
+_OF_SETTINGS = (".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin")
 _FEWEST_NAMES = 3
 """Values that are names of settings: so many make a command a template."""
 _EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])
@@ -186,11 +187,15 @@ def _made_path(template: str) -> str:
 
 
 def typed_configs(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the paths that arguments give as a config: what a script reads there are settings, and no data."""
+    """Yield the paths that arguments give as a config: what a script reads there are settings, and no data.
+
+    `-c` may stand for anything: what follows it is a config if its name ends as one's.
+    """
     for before, word in zip(("", *arguments), arguments, strict=False):
         option, _, value = word.partition("=")
         named = word if CONFIG_OPTION.fullmatch(before) else value if CONFIG_OPTION.fullmatch(option) else ""
-        yield from filter(None, [named])
+        if named and (before != "-c" or Path(named).suffix in ("", *_OF_SETTINGS)):
+            yield named
 
 
 def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:

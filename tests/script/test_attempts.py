@@ -346,3 +346,18 @@ def test_a_separator_that_a_parameter_has_by_default_is_between_the_columns(tmp_
     (workload,) = run_text(tmp_path, text).report.workloads
     assert (workload.error, workload.batch) == (None, 2)
     assert any("3 columns, with '|' between them" in each.text for each in workload.assumptions)
+
+
+def test_two_files_of_one_ending_may_hold_different_things_and_nothing_is_tried_twice(tmp_path):
+    """A pickle and a text: asked for by their ending alone, each would take the other's place, without end."""
+    (tmp_path / "memlint.toml").touch()
+    text = """
+        import pickle, torch
+        words = pickle.load(open("data/vocab.small", "rb"))
+        lines = open("data/corpus.small", encoding="utf-8").read().splitlines()
+        model = torch.nn.Linear(8, 2).cuda()
+        assert len(words) > 1000 and lines[0]
+        model(torch.zeros(16, 8).cuda()).sum().backward()
+    """
+    (workload,) = run_text(tmp_path, text, "-c", "data/corpus.small").report.workloads
+    assert (workload.error, workload.batch) == (None, 16)

@@ -50,6 +50,14 @@ def test_a_file_that_the_project_has_in_another_folder_is_that_one(tmp_path):
     assert said in ran.assumptions
 
 
+def test_a_vocabulary_has_as_many_words_as_one_of_a_text(tmp_path):
+    text = """\
+        import pickle
+        print(len(pickle.load(open("data/vocab.pkl", "rb"))), len(pickle.load(open("data/rows.pkl", "rb"))))
+    """
+    assert run(tmp_path / "p", text, fake=True).stdout == "33278 256\n"
+
+
 def test_points_have_three_coordinates_and_one_class(tmp_path):
     text = """\
         import numpy as np

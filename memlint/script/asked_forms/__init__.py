@@ -32,7 +32,7 @@ from memlint.script.forms import forms
 
 
 def learned(error: BaseException) -> bool:
-    """Change the forms as the program that failed asks; returns True if that changed anything.
+    """Change the forms as the program that failed asks; returns True if that gives some which were not tried.
 
     Where it has raised an error of its own in place of another one, that is asked, too.
     """
@@ -46,7 +46,7 @@ def learned(error: BaseException) -> bool:
                     if learn(at):
                         break
         if pickle.dumps(forms.asked) != before:
-            return True
+            return not forms.were_tried
     return False
 
 

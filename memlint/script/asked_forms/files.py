@@ -13,7 +13,7 @@ import numpy as np
 
 from memlint.script.asked_forms.changes import column_with, value_at
 from memlint.script.file_kinds import kind_by_name
-from memlint.script.forms import SETTINGS, forms
+from memlint.script.forms import SETTINGS, Form, forms
 from memlint.workloads.missing_checkpoints import is_of_weights
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def of_file(at: Failure) -> bool:
         return False
     place = os.path.realpath(path)
     suffix = PurePath(place).suffix
-    forms.change(str(PurePath(place).with_name(f"*{suffix}")) if suffix else place).kind = "text"
+    like = str(PurePath(place).with_name(f"*{suffix}")) if suffix else place
+    # One of this ending may hold something else: a vocabulary beside a text.
+    forms.asked.setdefault(place if like in forms.asked else like, Form()).kind = "text"
     return True
 
 
