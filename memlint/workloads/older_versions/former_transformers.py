@@ -160,7 +160,7 @@ def _put_former_methods(module: ModuleType) -> None:
 
 def _let_configs_be_replaced(module: ModuleType) -> None:
     """Let a program register a config under a name that transformers has since taken: the program's counts."""
-    kind: Any = module._LazyConfigMapping
+    kind: Any = type(module.CONFIG_MAPPING)
     register = kind.register
 
     @functools.wraps(register)
