@@ -29,7 +29,10 @@ from typing import Any
 import click
 
 _FILES = Path(__file__).with_suffix(".txt")
-_COMMAND = re.compile(r"memlint (?:check|run) (?:'[^']*'|[^'])+?(?=[.,:;](?:\s|$)|$)")
+_COMMAND = re.compile(
+    r"memlint check (?:'[^']*'|\S+)(?: --?[\w-]+(?:=\w+| \d\S*)?)*|memlint run (?:'[^']*'|[^'])+?(?=[.,:;](?:\s|$)|$)"
+)
+"""The rest of a sentence may follow `memlint check`; a script's arguments are its end."""
 _LONGEST = 600
 
 
