@@ -39,12 +39,22 @@ def _selecting(path: str) -> frozenset[int]:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
         return frozenset()
+    blocks = (block for node in ast.walk(tree) for block in (getattr(node, "body", ()), getattr(node, "orelse", ())))
     return frozenset(
         line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and not isinstance(node.test, ast.UnaryOp) and _takes_by(node, _counted(node.test))
+        for block in blocks
+        if isinstance(block, list)
+        for place, node in enumerate(block)
+        if isinstance(node, ast.If) and _takes_by(_on_any(node, block[place + 1 :]), _counted(node.test))
         for line in range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
     )
+
+
+def _on_any(node: ast.If, after: list[ast.stmt]) -> list[ast.stmt]:
+    """Return what runs if any is selected: the body, or what is behind `if not mask.any(): continue`."""
+    if not isinstance(node.test, ast.UnaryOp):
+        return node.body
+    return after if isinstance(node.body[-1], ast.Continue | ast.Return) else node.orelse
 
 
 def _counted(test: ast.expr) -> set[str]:
@@ -54,9 +64,9 @@ def _counted(test: ast.expr) -> set[str]:
     return {name.id for each in counting for name in ast.walk(each) if isinstance(name, ast.Name)}
 
 
-def _takes_by(node: ast.If, names: set[str]) -> bool:
-    """Return True if the body takes elements of something by one of these names: `x[mask]`."""
-    taken = (each.slice for part in node.body for each in ast.walk(part) if isinstance(each, ast.Subscript))
+def _takes_by(statements: list[ast.stmt], names: set[str]) -> bool:
+    """Return True if statements take elements of something by one of these names: `x[mask]`."""
+    taken = (each.slice for part in statements for each in ast.walk(part) if isinstance(each, ast.Subscript))
     return any(isinstance(name, ast.Name) and name.id in names for each in taken for name in ast.walk(each))
 
 

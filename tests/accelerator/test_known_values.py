@@ -539,12 +539,23 @@ def counted(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def passed_over(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for _ in range(2):
+        if not mask.any():
+            continue
+        out[mask] += x[mask] * 2
+    return out
+
+
 def looked_at(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The mask chooses nothing of what is done."""
     return x * 2 if mask.any() else x
 
 
-@pytest.mark.parametrize(("work", "works"), [(dispatched, True), (counted, True), (looked_at, False)])
+@pytest.mark.parametrize(
+    ("work", "works"), [(dispatched, True), (counted, True), (passed_over, True), (looked_at, False)]
+)
 def test_a_mask_by_which_elements_are_then_taken_selects_some(
     work: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], works: bool
 ) -> None:
