@@ -65,8 +65,6 @@ class ScriptFacts:
     """The reason why the run was over."""
     goes_on: bool
     """True if the script would have gone on."""
-    frees_later: bool
-    """True if it would have freed parameters that are frozen in its first steps."""
     evaluations: int
     remembered: int
     """Calls without gradients, and how many of them were answered as an earlier one of the same shapes."""
@@ -87,6 +85,8 @@ class ScriptFacts:
     """The program that it started, if it did nothing else."""
     own: tuple[str, ...] = ()
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
+    frees_later: bool = False
+    """True if it would have freed parameters that are frozen in its first steps."""
 
 
 @dataclass(frozen=True)

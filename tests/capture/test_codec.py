@@ -88,6 +88,7 @@ scripts = st.none() | st.builds(
     stop=st.none() | st.tuples(text, text, st.lists(text, max_size=2).map(tuple)),
     lacks_data=st.booleans(),
     own=st.lists(text, max_size=2).map(tuple),
+    frees_later=st.booleans(),
 )
 
 
