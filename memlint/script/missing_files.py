@@ -652,6 +652,8 @@ def _lists_inside() -> bool:
     if listing is None:
         return False
     loops = [range(each.offset, each.argval) for each in instructions if each.opname == "FOR_ITER"]
+    if any(listing < loop.start and frame.f_lasti in loop for loop in loops):
+        return False  # it is the inner folder; since Python 3.12 comprehensions are loops of the function itself
     again = [each.offset for each in instructions if each.argval in (*_LISTS, *_LOOKS) and each.offset > listing]
     comprehensions = (value for value in frame.f_code.co_consts if _is_comprehension(value))
     return any(listing < loop.start and at in loop for loop in loops for at in again) or any(

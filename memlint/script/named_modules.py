@@ -18,7 +18,7 @@ from memlint.source.console_scripts import folder_of_package
 
 _IMPORTERS = frozenset(("runpy", "pkgutil", "hydra", "jsonargparse", "gin"))
 """Modules that import by a name which they were given."""
-_BETWEEN = ("importlib", "contextlib")
+_BETWEEN = ("importlib", "contextlib", "functools")
 
 
 class NamedModules(MetaPathFinder):
