@@ -60,7 +60,7 @@ _NUM_LINES, _NUM_WORDS = 4096, 16
 """Lines of a text, and words of each: 256 KiB and more, so that character models find their vocabulary."""
 _MOST_TEXTS = 256
 """Different texts of made-up rows: a large table of new ones would take minutes."""
-_VOCABULARY = 33_278
+VOCABULARY = 33_278
 """Different words in a text: those of WikiText-2 (Merity et al., 2016), for models with a vocabulary of words."""
 _OF_TEXT = frozenset(
     ("path", "file", "filename", "name", "image", "img", "video", "audio", "id", "url", "text", "caption", "title")
@@ -155,9 +155,9 @@ def _words(letters: str) -> tuple[str, ...]:
     chance = random.Random(0)
     marks, letters = "" if letters else ".,:;!?'-&3$", letters or string.ascii_letters
     distinct = dict.fromkeys(f"{letter}{mark}" for letter in letters for mark in marks)
-    while len(distinct) < _VOCABULARY:
+    while len(distinct) < VOCABULARY:
         distinct["".join(chance.choice(letters) for _ in range(chance.randrange(1, 9)))] = None
-    words = list(distinct) * (_NUM_LINES * _NUM_WORDS // _VOCABULARY + 1)
+    words = list(distinct) * (_NUM_LINES * _NUM_WORDS // VOCABULARY + 1)
     chance.shuffle(words)
     return tuple(words)
 

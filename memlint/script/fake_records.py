@@ -23,6 +23,7 @@ import torch
 
 from memlint.base.after_import import after_import
 from memlint.libraries.gym import spaces_of
+from memlint.script.fake_files import VOCABULARY
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script
 from memlint.script.fake_sensors import array_of_sensors
@@ -37,8 +38,7 @@ _LENGTH = 256
 """Number of rows of a record that is read as a list."""
 _NUM_TOKENS = 512
 _OF_WORDS = re.compile(r"vocab|dictionary|word2id|stoi|itos", re.IGNORECASE)
-_NUM_WORDS = 33_278
-"""Words in a vocabulary: those of WikiText-2 (Merity et al., 2016)."""
+"""Names of files whose rows are the words that a model knows."""
 _SIDE = 224
 """Pixels of an image's sides where the script names none: what most image models take."""
 _SIZE = re.compile(r"((img|image|input|crop|output|train)_?)?(size|resolution|sz|dim)", re.IGNORECASE)
@@ -157,7 +157,7 @@ class Record(dict[Any, Any]):
     def __len__(self) -> int:
         """Return the number of rows; of a vocabulary, by which a model's first layer goes, that of its words."""
         is_of_words = _OF_WORDS.search(PurePath(self.whole_of).stem) is not None
-        return _NUM_WORDS if is_of_words else _LENGTH
+        return VOCABULARY if is_of_words else _LENGTH
 
     def __iter__(self) -> Iterator[Any]:
         return iter([name for name in super().__iter__() if isinstance(name, str)] or [self[i] for i in range(_LENGTH)])
