@@ -47,6 +47,7 @@ class Amendment(NamedTuple):
         "strings",
         "ragged",
         "hidden",
+        "sanity",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -56,7 +57,8 @@ class Amendment(NamedTuple):
     folder and the name; settings that a model of Lightning may not be given; an environment variable that is not set
     and names a place or an account, or that a launcher sets; an assertion of the user's on values or a version; a
     model of timm by a former name; a hook that wants the number of its loader; spectra of real numbers; columns of
-    texts that take other values; a package of the project behind an installed one of its name.
+    texts that take other values; a package of the project behind an installed one of its name; a check of validation
+    that fails before Lightning trains.
     """
     owner: str
     """The module; for an option, the option."""

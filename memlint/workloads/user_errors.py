@@ -21,7 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.source.similar_files import similar_file
 from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
-from memlint.workloads.older_versions.learning import changed_package
+from memlint.workloads.older_versions.learning import changed_package, own_function_refusing
 from memlint.workloads.pinned_versions import of_another_python, of_another_version, version_hint
 from memlint.workloads.placeholders.absent_packages import is_missing, missing
 
@@ -118,6 +118,13 @@ def of_environment(error: BaseException) -> str:
     return ""
 
 
+def _of_own_call(error: BaseException) -> str:
+    if (function := own_function_refusing(error)) is None:
+        return ""
+    code = function.__code__
+    return f"Let {user_line(error)} and {code.co_filename}:{code.co_firstlineno} agree: both are the project's own."
+
+
 def _place_of(error: FileNotFoundError) -> str:
     """Return the file that is not there: libraries raise the error with its path alone, too."""
     place = error.filename or (error.args[0] if len(error.args) == 1 else "")
@@ -151,7 +158,7 @@ def _shown_by(error: BaseException) -> str:
     match, missing = _TARGET.search(text_of(error)), getattr(first, "name", "")
     if match is not None and match[1].startswith(f"{missing}.") and (now := moved(match[1])):
         return f"It is {now} now: type {match[2]}._target_={now} behind the command."
-    of_packages = of_another_python(first) or of_environment(first) or of_environment(error)
+    of_packages = of_another_python(first) or _of_own_call(first) or of_environment(first) or of_environment(error)
     if of_it := of_packages or plugins.hint_for(error) or of_another_version(error):
         return of_it
     if "more than 1 value per channel" in text_of(error):

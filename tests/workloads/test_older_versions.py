@@ -46,8 +46,12 @@ _PACKAGE = {
                     raise ValueError(f"You selected an invalid accelerator name: `accelerator={accelerator!r}`.")
                 self.accelerator, self.strategy = accelerator, strategy
 
+            def _run_sanity_check(self):
+                getattr(self.lightning_module, "validation_step", str)()
+
             def fit(self, model):
                 self.lightning_module = model
+                self._run_sanity_check()
                 _verify_loop_configurations(self)
                 return model.training_step()
     """,
@@ -327,6 +331,20 @@ def test_a_model_and_a_trainer_of_version_1_run_without_the_hook_and_with_the_st
     """)
     trainer = variables["trainer"]
     assert (variables["done"], trainer.accelerator, trainer.strategy) == ("trained", "auto", "ddp")
+
+
+def test_a_trainer_trains_though_its_check_of_validation_fails(run):
+    variables = run("""
+        from boxes.trainer.trainer import Trainer
+        class Model:
+            def training_step(self):
+                return "trained"
+            def validation_step(self):
+                return [][0]
+        done = Trainer().fit(Model())
+    """)
+    assert variables["done"] == "trained"
+    assert texts() == ["Lightning's check of validation before the training fails here: it is left out"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Versions of packages that a project asks for, and others that are installed."""
 
 import runpy
+import textwrap
 from importlib.metadata import version
 from pathlib import Path
 
@@ -80,6 +81,25 @@ def test_an_error_that_has_nothing_to_do_with_the_package_does_not_name_it(tmp_p
     (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
     code = "import networkx\n\n\ndef build():\n    graph = networkx.Graph()\n    return {}.nothing\n"
     assert of_another_version(_error(tmp_path, code)) == ""
+
+
+def test_a_call_of_the_projects_own_function_is_of_no_package(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
+    code = """
+        import networkx
+
+        class Net(networkx.Graph):
+            def loss(self, rate):
+                return rate
+
+            def step(self):
+                return self.loss(1, 2)
+
+        def build():
+            return Net().step()
+    """
+    hint = what_to_do(_error(tmp_path, textwrap.dedent(code)))
+    assert hint == f"Let {tmp_path}/nets/model.py:9 and {tmp_path}/nets/model.py:5 agree: both are the project's own."
 
 
 def test_an_error_raised_inside_of_the_package_counts(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from memlint.workloads.older_versions.lightning_arguments import (
     with_several_optimizers,
     with_strategy,
     without_hook,
+    without_sanity_check,
 )
 from memlint.workloads.older_versions.names import Place, installed_version, place_of
 from memlint.workloads.older_versions.renames import (
@@ -413,6 +414,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "spectra": with_real_spectra,
     "strings": _with_any_values,
     "ragged": _with_ragged_arrays,
+    "sanity": without_sanity_check,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -432,6 +434,7 @@ _SAID = {
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
+    "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }
 """Texts of changes that are made whatever the program uses."""

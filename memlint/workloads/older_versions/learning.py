@@ -30,7 +30,7 @@ from memlint.workloads.environment_variables import is_made_up, unset_variable
 from memlint.workloads.older_versions.assertions import of_assertion
 from memlint.workloads.older_versions.former_timm import present_name
 from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS
-from memlint.workloads.older_versions.lightning_arguments import RESTORED
+from memlint.workloads.older_versions.lightning_arguments import RESTORED, SANITY_CHECK
 from memlint.workloads.older_versions.names import is_installed_package, place_of
 from memlint.workloads.older_versions.renames import (
     ARGUMENTS,
@@ -43,6 +43,7 @@ from memlint.workloads.older_versions.renames import (
 )
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
+_REFUSED = re.compile(r"^([\w.<>]+)\(\) (?:takes|got an unexpected|got multiple) ")
 _UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
@@ -76,7 +77,7 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 
 def amendment_of(error: BaseException) -> Amendment | None:
     """Return the change with which the program may come further; None if neither error nor cause is of a version."""
-    return next(filter(None, map(_amendment_of, causes(error))), None)
+    return next(filter(None, map(_amendment_of, causes(error))), None) or _of_sanity_check(error)
 
 
 def _amendment_of(error: BaseException) -> Amendment | None:
@@ -112,6 +113,17 @@ def changed_package(error: BaseException) -> str:
     return owner.partition(".")[0] if is_installed_package(owner) else ""
 
 
+def own_function_refusing(error: BaseException) -> FunctionType | None:
+    """Return the user's function whose call on a line of the user's has other arguments than it takes."""
+    match = _REFUSED.search(text_of(error)) if isinstance(error, TypeError) else None
+    function = _refusing_function(error, match[1]) if match is not None and error.__traceback__ is not None else None
+    if function is None:
+        return None
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    is_own = all(is_users(each.co_filename) for each in (function.__code__, frame.f_code))
+    return function if is_own else None
+
+
 def _asking_base(error: AttributeError, kind: type) -> str:
     """Return the package that asks for what a class of the user's lacks, if that derives from one of its own."""
     modules = reversed(_modules_of(error))
@@ -139,6 +151,12 @@ def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
 def _of_loader_index(error: BaseException, match: re.Match[str]) -> Amendment | None:
     module = next((each for each in _modules_of(error) if each.endswith(".trainer.call")), None)
     return None if module is None else Amendment("loader_index", module, match[1])
+
+
+def _of_sanity_check(error: BaseException) -> Amendment | None:
+    frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
+    modules = (str(frame.f_globals.get("__name__")) for frame in frames if frame.f_code.co_name == SANITY_CHECK)
+    return next((Amendment("sanity", each) for each in modules if each.endswith(".trainer.trainer")), None)
 
 
 def _module_raising(error: BaseException) -> str:

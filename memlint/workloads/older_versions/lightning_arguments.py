@@ -92,6 +92,15 @@ def with_one_device(_numbers: str, module: Any) -> None:
     _change_arguments(module, lambda named: named | {"devices": 1})
 
 
+SANITY_CHECK = "_run_sanity_check"
+"""Name of the method of Lightning's Trainer that validates on few batches before it trains."""
+
+
+def without_sanity_check(_name: str, module: Any) -> None:
+    """Let the Trainer train without that check."""
+    setattr(module.Trainer, SANITY_CHECK, lambda _trainer: None)
+
+
 _CALLS_HOOKS = "_call_lightning_module_hook"
 """Name of the function of Lightning that calls the hooks of a model."""
 
