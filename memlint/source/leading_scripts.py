@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memlint.base import cache
+from memlint.source.completed_commands import Completion, is_config
 from memlint.source.files import Unreadable
 from memlint.source.model_makers import makers
+from memlint.source.option_texts import choice, has_option, model_option, with_model
 from memlint.source.options import Option, options_in, typed
 from memlint.source.program_files import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import training_at_import
 from memlint.source.shown_programs import shown_programs
-from memlint.source.similar_files import similar_file
 from memlint.source.text import Source, dotted_name
-from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder, typed_commands
+from memlint.source.typed_commands import TypedCommand, concrete, is_placeholder, typed_commands
 
 _KIND = "leading-scripts"
 _MOST_EXAMINED = 16
@@ -70,28 +71,7 @@ _READS_CONFIGS = frozenset(
     )
 )
 """Packages by which a program may find a class whose name is in a config."""
-_ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
-_FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
-"""An option of a command line, and its names."""
-_TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
-_OVERRIDE = re.compile(r"[\w.]+=")
-"""A setting of a config, as hydra and its kind take it."""
-_NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*=")
-_NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
-"""The name of an argument that is told by its place."""
-_REQUIRED = re.compile(r"\brequired\s*=\s*True")
-_LOCAL_RANK = re.compile(r"--local[_-]rank")
-_CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")
-_NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
-"""Choices of an option with which a script reads no data."""
-_OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _CONFIGS = frozenset((".yaml", ".yml", ".py"))
-_OF_PYTHON_CONFIGS = re.compile(r"[/\\]conf(?:ig)?s?[/\\].*\.py$")
-"""Configs, and the places of those that are written in Python, as mmengine's are."""
-_OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
-_MODEL_OPTION = re.compile(
-    r"--?(model|arch|architecture|net|network|backbone|encoder)([_-]?(name|type|arch))?", re.IGNORECASE
-)
 _LOOKS_UP = re.compile(r"__dict__\[|\bgetattr\(|import_module\(|\bcreate_model\(|\beval\(|globals\(\)\[")
 """Ways in which a script finds a model by a text."""
 _GENERIC = frozenset(("model", "models", "net", "network", "main", "train", "base", "layers", "utils", "modules"))
@@ -120,6 +100,7 @@ class LeadingScripts:
         self._defaults: dict[Path, dict[str, Option]] = {}
         self._folders: dict[Path, Path] = {}
         self._leading: dict[str | Path, bool] = {}
+        self._completion = Completion(self._files, lambda: self._configs)
 
     @cached_property
     def commands(self) -> tuple[LeadingScript, ...]:
@@ -150,7 +131,7 @@ class LeadingScripts:
 
     def _found(self) -> Iterator[LeadingScript]:
         scripts: dict[Path, list[TypedCommand]] = {}
-        typed = list(map(self._completed, self._all()))
+        typed = list(map(self._completion.completed, self._all()))
         for command in sorted([*typed, *self._choosing(typed), *self._configured(typed)], key=self._order):
             scripts.setdefault(command.script, []).append(command)
         later: list[LeadingScript] = []
@@ -215,14 +196,14 @@ class LeadingScripts:
                 continue
             seen.add(command.script)
             text = self._files.text(command.script)
-            option, added, default = _model_option(text)
+            option, added, default = model_option(text)
             if not option:
                 continue
             of_file = default != "" and self._files.mentions(self.file, [default])
-            chosen = self._registered(added) or (None if of_file else _choice(added, self._name_in(text)))
+            chosen = self._registered(added) or (None if of_file else choice(added, self._name_in(text)))
             is_default = chosen == default and option not in command.arguments
             if chosen is not None and not is_default:
-                yield command._replace(arguments=_with_model(command.arguments, option, chosen))
+                yield command._replace(arguments=with_model(command.arguments, option, chosen))
 
     def _configured(self, typed: Sequence[TypedCommand]) -> Iterator[TypedCommand]:
         """Yield the first command of each script with a config that names what the file defines, in place of another.
@@ -295,7 +276,7 @@ class LeadingScripts:
             self._is_of_another_part(command.script),
             self._num_unknown(command),
             not self._names_target(command),
-            _model_option(self._files.text(command.script))[2] not in self._names,
+            model_option(self._files.text(command.script))[2] not in self._names,
             _TRAINS.fullmatch(_stem(command)) is None,
             not self._is_named_after_target(command),
             not _may_train(self._files.text(command.script)),
@@ -325,24 +306,11 @@ class LeadingScripts:
 
     def _num_unknown(self, command: TypedCommand) -> int:
         """Return the number of options that the script does not have (any more)."""
-        return sum(not self._has_option(command, each) for each in command.arguments if each.startswith("--"))
-
-    def _has_option(self, command: TypedCommand, word: str) -> bool:
-        """Return True if the script may have the option of a word, such as `--lr=0.1`."""
-        text, option = self._files.text(command.script), word.partition("=")[0]
-        names = (each.partition("=")[0] for each in command.arguments if each.startswith("--") or "=" in each)
-        if "add_argument(" not in text or ("parse_known_args" in text and any("." in each for each in names)):
-            return True
-        return f'"{option}"' in text or f"'{option}'" in text
-
-    def _renamed(self, word: str, command: TypedCommand) -> str:
-        """Return a word with an option that the script has by a shorter name: `--drop-path` for `--drop-path-rate`."""
-        option, equals, value = word.partition("=")
-        if not word.startswith("--") or self._has_option(command, word):
-            return word
-        parts = option.split("-")
-        shorter = ("-".join(parts[:number]) for number in range(len(parts) - 1, 2, -1))
-        return next((f"{each}{equals}{value}" for each in shorter if self._has_option(command, each)), word)
+        return sum(
+            not has_option(self._files.text(command.script), command, each)
+            for each in command.arguments
+            if each.startswith("--")
+        )
 
     def _num_unusual(self, command: TypedCommand) -> int:
         """The number of options with another value than the script's default: shell scripts have many commands."""
@@ -471,163 +439,17 @@ class LeadingScripts:
         yaml = (path for path in self._files.paths if path.suffix in (".yaml", ".yml"))
         found = [path for path in yaml if names and pattern.search(self._files.text(path))]
         quoted = re.compile(rf"[\"'](?:{'|'.join(map(re.escape, names))})[\"']")
-        programs = (path for path in self._files.paths if path.suffix == ".py" and _OF_PYTHON_CONFIGS.search(str(path)))
+        programs = (path for path in self._files.paths if path.suffix == ".py" and is_config(str(path)))
         return (*found, *(path for path in programs if names and quoted.search(self._files.text(path))))
 
     @cached_property
     def _classes(self) -> frozenset[str]:
         return frozenset(each.name for each in self._tree.body if isinstance(each, ast.ClassDef))
 
-    def _completed(self, command: TypedCommand) -> TypedCommand:
-        """Return the command with a config of the project in place of what stands for one."""
-        arguments = [self._renamed(each, command) for each in self._joined(command)]
-        for i, argument in enumerate(arguments):
-            option, has_value, value = argument.partition("=")
-            place = i if has_value else i + 1
-            if not CONFIG_OPTION.fullmatch(option) or place >= len(arguments):
-                continue
-            value = value if has_value else arguments[place]
-            if (command.folder / value).exists():
-                continue
-            if is_placeholder(value) or Path(value).suffix in _OF_CONFIGS:
-                path = self._config_like(value, command)
-                path = self._config_for(command) if path is None else path
-                if path is not None:
-                    arguments[place] = f"{option}={path}" if has_value else path
-        for i, argument in enumerate(arguments):
-            option, has_value, value = argument.rpartition("=")
-            file, other = command.folder / value, None
-            if file.suffix in _OF_CONFIGS and not is_placeholder(value) and not file.exists():
-                other = similar_file(file)
-            if other is not None:
-                arguments[i] = f"{option}{has_value}{os.path.relpath(other, command.folder)}"
-        chosen = self._chosen_group(command)
-        if chosen is not None:
-            arguments.append(chosen)
-        completed = command._replace(arguments=tuple(arguments))
-        return completed._replace(arguments=(*arguments, *self._required(completed)))
-
-    def _required(self, command: TypedCommand) -> Iterator[str]:
-        """Yield the required places, and options with a text, a choice or a rank, that the command lacks."""
-        given = {each.partition("=")[0] for each in concrete(command.arguments)}
-        for added in _ADDED.findall(self._files.text(command.script)):
-            place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
-            if place is not None and is_text and not command.arguments and _NEEDS_NO_WORD.search(added) is None:
-                yield self._config_named(place[1], command) or place[1]
-            is_text = is_text and _TAKES_NO_WORD_OR_MANY.search(added) is None
-            flags = _FLAG.findall(added.partition(",")[0]) + _FLAG.findall(added)
-            if not flags or not given.isdisjoint(flags) or _REQUIRED.search(added) is None:
-                continue
-            if texts := _choices(added):
-                yield from (flags[0], next(filter(_NEEDS_NO_DATA.search, texts), texts[0]))
-            elif is_text:
-                yield from (flags[0], self._config_named(flags[0], command) or flags[0].lstrip("-"))
-            elif _LOCAL_RANK.fullmatch(flags[0]):  # which its launcher gives it
-                yield from (flags[0], "0")
-
-    def _config_named(self, name: str, command: TypedCommand) -> str | None:
-        """Return the config for an argument of this name; None if it is none of a config."""
-        return self._config_for(command) if CONFIG_OPTION.fullmatch(name) is not None else None
-
-    def _joined(self, command: TypedCommand) -> list[str]:
-        """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
-        options = _ADDED.findall(self._files.text(command.script))
-        taken = (added for added in options if not _TAKES_NO_WORD_OR_MANY.search(added))
-        of_one_word = {flag for added in taken for flag in _FLAG.findall(added)}
-        joined: list[str] = []
-        for argument in command.arguments:
-            is_open = len(joined) > 1 and joined[-2] in of_one_word and is_placeholder(joined[-1])
-            if is_open and not argument.startswith("-") and not _OVERRIDE.match(argument):
-                joined[-1] += f" {argument}"
-            else:
-                joined.append(argument)
-        return joined
-
-    def _config_like(self, template: str, command: TypedCommand) -> str | None:
-        """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.
-
-        The script may add the folder. In place of a config that is no longer there one that begins with its name, or
-        has it in other letters: `x4.yml` for `X4.yml`, which is one file on some systems.
-        """
-        place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
-        if place.suffix not in _OF_CONFIGS:
-            return None
-        stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
-        end = r"\.ya?ml" if end in (r"\.yaml", r"\.yml") else end
-        pattern = re.compile(f"{stem}{end}" if is_placeholder(template) else f"{stem}([_-].+)?{end}", re.IGNORECASE)
-        inside = command.folder / place.parent
-        paths = (path for path in self._files.paths if pattern.fullmatch(path.name))
-        names = [path.name for path in paths if path.parent == inside or not place.parent.name]
-        named = [name for name in names if Path(name).stem.lower() in text]
-        alike = [name for name in names if name.lower() == place.name.lower()]
-        name = min(alike or named or names, key=lambda name: text.find(Path(name).stem.lower()), default=None)
-        return None if name is None else str(place.with_name(name))
-
-    def _config_for(self, command: TypedCommand) -> str | None:
-        """Return a config that the document of the command names, or else one that names the class, or the only one."""
-        text = "" if command.document is None else self._files.text(command.document)
-        named = [each for each in re.findall(r"[\w./-]+\.(?:ya?ml|py)\b", text) if _is_config(each)]
-        folders = (command.folder, command.folder if command.document is None else command.document.parent)
-        places = [folder / name for name in named for folder in folders] + list(self._configs)
-        others = [path for path in self._files.paths if path.suffix in (".yaml", ".yml")]
-        of_name = [path for path in others if path.name in {Path(name).name for name in named}]
-        places += of_name or (others if len(others) == 1 else [])
-        found = next((place.resolve() for place in places if place.is_file()), None)
-        return None if found is None else os.path.relpath(found, command.folder)
-
-    def _chosen_group(self, command: TypedCommand) -> str | None:
-        """Return the override with which hydra takes the config that names the class: `model=unet`."""
-        text = self._files.text(command.script)
-        match = re.search(r"hydra\.main\([^)]*config_path\s*=\s*[\"']([^\"']+)[\"']", text)
-        if match is None:
-            return None
-        base = (command.script.parent / match[1]).resolve()
-        if base.is_file():  # hydra before 1.0 took the path of a config
-            base = base.parent
-        groups = (path.relative_to(base).parts for path in self._configs if path.is_relative_to(base))
-        for *group, name in groups:
-            key = "/".join(group)
-            if group and not any(each.startswith(f"{key}=") for each in command.arguments):
-                return f"{key}={Path(name).stem}"
-        return None
-
-
-def _model_option(text: str) -> tuple[str, str, str]:
-    """Return the option of a script that chooses a model, the text that adds it, and its default; each may be empty."""
-    added = {flag: each for each in _ADDED.findall(text) for flag in _FLAG.findall(each)}
-    option = next(filter(_MODEL_OPTION.fullmatch, added), "")
-    default = re.search(r"default\s*=\s*[\"']([\w./-]+)[\"']", added.get(option, ""))
-    return option, added.get(option, ""), "" if default is None else default[1]
-
-
-def _choices(added: str) -> list[str]:
-    """Return the words that an option takes; none if it takes any."""
-    choices = _CHOICES.search(added)
-    return [] if choices is None else re.findall(r"[\"']([\w.-]+)[\"']", choices[1])
-
-
-def _choice(added: str, name: str | None) -> str | None:
-    """Return the name as the option spells it: `UNET3D` for `UNet3D`; None if it takes others alone."""
-    choices = _choices(added)
-    return next(
-        (each for each in choices if name is not None and each.lower() == name.lower()), None if choices else name
-    )
-
-
-def _is_config(name: str) -> bool:
-    return not name.endswith(".py") or _OF_PYTHON_CONFIGS.search(f"/{name}") is not None
-
 
 def _may_train(text: str) -> bool:
     """Return True if code calls something of training: one pattern with alternatives would take 50 times as long."""
     return any(call in text for call in (".backward(", ".fit(", "Trainer(")) or _OPTIM.search(text) is not None
-
-
-def _with_model(arguments: Sequence[str], option: str, value: str) -> tuple[str, ...]:
-    """Return the arguments with another model, without those that choose parts of the one that is typed."""
-    pairs = zip(("", *arguments), arguments, strict=False)
-    chosen = (any(_MODEL_OPTION.fullmatch(each) for each in (before, word.partition("=")[0])) for before, word in pairs)
-    return (*(word for word, is_of_model in zip(arguments, chosen, strict=True) if not is_of_model), option, value)
 
 
 def _stem(command: TypedCommand) -> str:
