@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from memlint.script.fake_text import tokens_of_bytes
 from memlint.targets.known_configs import known_config
-from memlint.workloads.huggingface.configs import text_config
+from memlint.workloads.config_parts import text_config
+from memlint.workloads.fake_tokenizers import tokens_of_bytes
 from memlint.workloads.missing_checkpoints import STANDS_FOR
 from memlint.workloads.notes import note_replaced
 

@@ -451,6 +451,12 @@ class Construction:
         is_sure = len({each.batch for each in training or self._loaders}) == 1
         return Setting(loader.batch, loader.text, loader.frame, is_sure)
 
+    def _batch_when_freed(self, models: Iterable[BuiltModel], loop: LoopText) -> Setting | None:
+        """Return the batch size of the steps in which nothing is frozen any more, if they have one of their own."""
+        name = loop.batch_when_freed() if any(each.is_freed_later for each in models) else ""
+        stated = named_setting(self.values, (name.lower(),)) if name else None
+        return None if stated is None else replace(stated, is_sure=True)
+
     def _part_of(self, batch: int) -> Setting | None:
         """Return the number of items that a step takes at a time, if a setting says that it takes a batch in parts."""
         part = named_setting(self.values, MICROBATCH)
@@ -509,7 +515,7 @@ class Construction:
             models=models,
             optimizers=tuple(map(_optimizer, self.optimizers)),
             stated_optimizer=self.stated_optimizer(loop) if models and not self.optimizers else None,
-            batch=self.batch(),
+            batch=self._batch_when_freed(models, loop) or self.batch(),
             dtype=dtype,
             accumulation=self.accumulation(),
             criteria=self.criteria(),

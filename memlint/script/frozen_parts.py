@@ -20,9 +20,21 @@ def frozen_parts(model: nn.Module) -> tuple[str, ...]:
 
 def frees_later(trees: Iterable[ast.AST]) -> bool:
     """Return True if a loop in one of these files frees parameters: `if epoch >= 50: model.unfreeze()`."""
+    return next(_freeing(trees), None) is not None
+
+
+def batch_when_freed(trees: Iterable[ast.AST]) -> str:
+    """Return the name of the batch size that a loop takes where it frees parameters; empty if it keeps its own."""
+    assigned = (node for part in _freeing(trees) for node in ast.walk(part) if isinstance(node, ast.Assign))
+    of_batch = (each for each in assigned if "batch" in ast.unparse(each.targets[0]).lower())
+    return next((each.value.id for each in of_batch if isinstance(each.value, ast.Name)), "")
+
+
+def _freeing(trees: Iterable[ast.AST]) -> Iterator[ast.If]:
+    """Yield the conditions in loops under which parameters are freed."""
     loops = (loop for tree in trees for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))
     under_condition = (part for loop in loops for part in ast.walk(loop) if isinstance(part, ast.If))
-    return any(_frees(node) for part in under_condition for node in ast.walk(part))
+    return (part for part in under_condition if any(map(_frees, ast.walk(part))))
 
 
 def _is_frozen(module: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from memlint.base.ownership import is_users
 from memlint.config import find_settings
 from memlint.memory.records import Assumption, Frame
-from memlint.script.frozen_parts import frees_later
+from memlint.script.frozen_parts import batch_when_freed, frees_later
 from memlint.source.fed_calls import FedCall, fed_call
 from memlint.source.text import source_at
 from memlint.source.training_loop import LoopSetting, loop_of_files
 from memlint.targets.built import Setting
 
 if TYPE_CHECKING:
+    import ast
+
     from memlint.targets.script import Script
 
 
@@ -50,8 +52,14 @@ class LoopText:
 
     def frees_parameters(self) -> bool:
         """Return True if the training frees parameters later that it has frozen at first."""
-        sources = (source_at(path) for path in self._paths)
-        return frees_later(each.tree for each in sources if each is not None)
+        return frees_later(self._trees())
+
+    def batch_when_freed(self) -> str:
+        """Return the name of the batch size with which it goes on then; empty if the batch stays as it is."""
+        return batch_when_freed(self._trees())
+
+    def _trees(self) -> Iterator[ast.Module]:
+        return (each.tree for each in map(source_at, self._paths) if each is not None)
 
     def fed(self, makers: Collection[str]) -> FedCall | None:
         """Return the call of the model that one of these classes or functions gives."""

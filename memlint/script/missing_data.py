@@ -21,15 +21,15 @@ from memlint.script.fake_bunches import replace_fetchers
 from memlint.script.fake_downloads import replace_downloads
 from memlint.script.fake_graphs import replace_graphs
 from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
-from memlint.script.fake_processors import complete_processors, replace_processors
 from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset, replace_readers_of_files
-from memlint.script.fake_text import replace_encodings, replace_tokenizers
 from memlint.script.missing_files import MissingFiles, replace_globs
 from memlint.script.recordings import replace_data_sets_of_torchaudio, replace_load_of_torchaudio
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
 from memlint.script.writes import Writes
+from memlint.workloads.fake_processors import replace_processors
+from memlint.workloads.fake_tokenizers import replace_tokenizers
 from memlint.workloads.missing_checkpoints import OF_TENSORS, suffix_of
 from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.pretrained import config_of_caller
@@ -76,31 +76,13 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         after_import("timm.data.dataset", lambda module: replace_readers_of_timm(module, replacing, fake=fake))
         after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake, seq=seq))
         after_import("datasets.arrow_dataset", lambda m: replace_readers_of_files(m, replacing, fake=fake, seq=seq))
-        for module, name in (
-            ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
-            ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
-        ):
-            after_import(module, lambda m, name=name: replace_tokenizers(getattr(m, name), replacing, fake=fake))  # type: ignore[misc]
-        for module, owner, method in (
-            ("transformers.image_processing_base", "ImageProcessingMixin", "get_image_processor_dict"),
-            ("transformers.image_processing_utils", "ImageProcessingMixin", "get_image_processor_dict"),  # before 4.40
-            ("transformers.feature_extraction_utils", "FeatureExtractionMixin", "get_feature_extractor_dict"),
-            ("transformers.video_processing_utils", "VideoProcessorMixin", "get_video_processor_dict"),
-            (
-                "transformers.video_processing_utils",
-                "BaseVideoProcessor",
-                "get_video_processor_dict",
-            ),  # earlier
-        ):
-            replace = functools.partial(replace_processors, replacing, owner, method, fake=fake)
-            after_import(module, replace)
-        after_import("transformers.processing_utils", lambda m: complete_processors(m.ProcessorMixin, replacing))
+        replace_tokenizers(replacing.put, fake=fake)
+        replace_processors(replacing.put, fake=fake)
         for module, function in (
             ("huggingface_hub.file_download", "hf_hub_download"),
             ("huggingface_hub._snapshot_download", "snapshot_download"),
         ):
             after_import(module, functools.partial(_note_downloads, replacing, function))
-        after_import("tiktoken.load", lambda module: replace_encodings(module, replacing, fake=fake))
         after_import("evaluate.loading", lambda module: _replace_metrics(module, replacing))
         yield missing
 

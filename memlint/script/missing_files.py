@@ -118,7 +118,7 @@ _NUM_FOLDERS = 2
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
 _LOOKS = ("isdir", "is_dir")
 _BEGINNING = re.compile(r"(?<!not )\b\w+\.startswith\([\"']([\w-]+)[\"']\)")
-_END = re.compile(r"(?<!not )\b\w+\.endswith\([\"'](\.\w+)[\"']\)")
+_END = re.compile(r"(?<!not )\b\w+\.endswith\([\"']([\w-]*\.\w+)[\"']\)")
 """A beginning, and an end, of the names of files that code takes."""
 _LINES_OF_CHOICE = 2
 """Lines behind one that lists a folder in which it may choose among the names."""
@@ -142,6 +142,8 @@ class MissingFiles:
         self._overlay, self._folder, self._fake, self._seq = overlay, folder, fake, seq
         self._asked: dict[str, Frame] = {}
         self._reported: Counter[str] = Counter()
+        self._alike: dict[str, str] = {}
+        """Files that were made, by the ends of their names, which stand for others."""
         self._checkpoints: set[str] = set()
         """Folders of checkpoints that are not there, without which the script gives up."""
         self.is_searching = False
@@ -363,6 +365,8 @@ class MissingFiles:
         reader, called = _reader()
         writes = called is not None and called.f_code.co_name.startswith(_WRITING)
         is_of_media = _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes
+        if kind_by_name(place) and _asks_for_size():
+            return self._make_alike(place)
         if is_of_media or (called is not None and called.f_code.co_name in _OF_NUMBERS):
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
@@ -371,6 +375,18 @@ class MissingFiles:
         is_of_package = is_weights and reader and reader not in _READERS
         frame = next(user_frames(), None) if is_of_package else _asking()
         return frame is not None and self._note_asked(place, frame, is_weights=is_weights)
+
+    def _make_alike(self, place: str) -> bool:
+        """Make one of many files whose sizes a script asks for: each is the first one of its kind, under its name."""
+        suffix = PurePath(place).suffix
+        if suffix not in self._alike:
+            if is_made := self.make(place, None):
+                self._alike[suffix] = self._overlay.fake[place]
+            return is_made
+        self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
+        self._overlay.fake[place] = self._alike[suffix]
+        state.assume(f"other files *{suffix} are not there, either: each is like the first one")
+        return True
 
     def _note_asked(self, place: str, frame: FrameType, *, is_weights: bool) -> bool:
         if is_weights:
@@ -513,6 +529,16 @@ def _reader() -> tuple[str, FrameType | None]:
                 break
         frame = frame.f_back
     return found
+
+
+def _asks_for_size() -> bool:
+    """Return True if the user's line has called `os.path.getsize`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_code.co_name == os.path.getsize.__name__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _options() -> dict[str, Any]:

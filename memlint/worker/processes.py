@@ -8,12 +8,14 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import psutil
 
 from memlint.base.errors import WorkerError
 from memlint.base.own_process import adopt_orphans, wait_for_killed
+
+T = TypeVar("T")
 
 
 class Fork:
@@ -74,6 +76,21 @@ _REST = 50
 """Seconds between two measurements for each second of work that one takes: it reads of every process of the system."""
 
 
+class Measurement(Generic[T]):
+    """A measurement that is repeated when it is worth its work."""
+
+    def __init__(self, measure: Callable[[], T], first: T) -> None:
+        self._measure, self._last, self._due = measure, first, 0.0
+
+    def now(self) -> T:
+        """Return the last result, or a new one."""
+        if time.monotonic() >= self._due:
+            begin = time.thread_time()
+            self._last = self._measure()
+            self._due = time.monotonic() + _REST * (time.thread_time() - begin)
+        return self._last
+
+
 class ProcessTree:
     """The descendants of this process that were not there before: as a context, it lets none of them outlive the block.
 
@@ -86,9 +103,8 @@ class ProcessTree:
         self._known: set[psutil.Process] = set()
         self._root: Child | None = None
         self._adopted_before = False
-        self._usage = 0, 0
-        self._due = 0.0
-        """When the next measurement is worth its work."""
+        self._usage = Measurement(self._measured, (0, 0))
+        self._shared_once = Measurement(self._proportional, 0)
 
     def __enter__(self) -> Self:
         self._adopted_before = adopt_orphans(True)
@@ -111,11 +127,22 @@ class ProcessTree:
 
         Where measuring is much work, of a moment ago: it takes a fiftieth of one core at most.
         """
-        if time.monotonic() >= self._due:
-            begin = time.thread_time()
-            self._usage = self._measured()
-            self._due = time.monotonic() + _REST * (time.thread_time() - begin)
-        return self._usage
+        return self._usage.now()
+
+    def shared_once(self) -> int:
+        """The sum of their bytes with each page that they share counted once, where the system knows; as above.
+
+        Copies of a process, such as the environments of an agent, share most of it.
+        """
+        return self._shared_once.now()
+
+    def _proportional(self) -> int:
+        nbytes = 0
+        for process in self._known:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                memory = process.memory_full_info()
+                nbytes += getattr(memory, "pss", memory.rss)
+        return nbytes
 
     def _measured(self) -> tuple[int, int]:
         count = nbytes = 0

@@ -122,7 +122,7 @@ class Limits:
     seconds: float = 120.0
     nbytes: int = 8 * 2**30
     """Resident memory."""
-    processes: int = 64
+    processes: int = 256
     output_nbytes: int = 64 * 2**20
     """Bytes of stdout and stderr together."""
 

@@ -449,7 +449,7 @@ class Session(AnySession, AbstractContextManager["Session"]):
         processes, nbytes = self._tree.usage()
         if processes > limits.processes:
             return "processes"
-        if nbytes > limits.nbytes:
+        if nbytes > limits.nbytes and self._tree.shared_once() > limits.nbytes:
             return "nbytes"
         written = self._exchange.nbytes(STDOUT) + self._exchange.nbytes(STDERR)
         return "output_nbytes" if written > limits.output_nbytes else None

@@ -155,7 +155,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     elif kind.inputs:
         is_evaluation = asked.built.happened == "evaluated" and workload.mode == "train" and not asked.is_example
         built_by += "; with inputs of its evaluation" if is_evaluation else ""
-        is_trial = bool(asked.trainer) or is_evaluation
+        is_trial = bool(asked.trainer) or is_evaluation or model.is_freed_later  # whose batches change
         inputs = _in_whole_batches(kind.inputs, asked.built) if not is_trial else kind.inputs
         workload = with_inputs(workload, inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
     return replace(

@@ -1,4 +1,4 @@
-"""Weights that a model would download or load: they change no size, so memlint does without them."""
+"""Weights and tokenizers that a model would download or load: memlint does without them, as far as sizes allow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import torch
 
 from memlint.workloads.absent_weights import Absent
+from memlint.workloads.fake_processors import replace_processors
+from memlint.workloads.fake_tokenizers import replace_tokenizers
 from memlint.workloads.notes import note_assumption
 from memlint.workloads.pretrained import replace_pretrained
 
@@ -23,6 +25,8 @@ def install() -> None:
     if torch.hub.load_state_dict_from_url is not _fetched:
         torch.hub.load_state_dict_from_url = _fetched
         replace_pretrained(setattr)
+        replace_tokenizers(setattr, fake=True)
+        replace_processors(setattr, fake=True)
         for name, attribute in _COPIES:
             if name in sys.modules:
                 setattr(sys.modules[name], attribute, _fetched)

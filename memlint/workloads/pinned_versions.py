@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -158,7 +159,8 @@ def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> st
 def _packages_of(error: BaseException) -> Iterator[str]:
     """Yield the packages of the frames, innermost first, and those that the last line of the user's names.
 
-    An attribute is one of its object, whatever else the line names; what a dictionary lacks is of no package.
+    An attribute is one of its object, whatever else the line names; what a dictionary lacks is of no package, and an
+    array or a table on the line is data.
     """
     if isinstance(error, ImportError) and error.name:
         yield error.name.partition(".")[0]
@@ -168,7 +170,8 @@ def _packages_of(error: BaseException) -> Iterator[str]:
             yield inside[1]
         elif is_users(path) and not is_standard_library(path):
             names = [] if isinstance(error, KeyError) else re.findall(r"[^\W\d]\w*", linecache.getline(path, line))
-            values = [frame.f_locals.get(name, frame.f_globals.get(name)) for name in names]
+            named = (frame.f_locals.get(name, frame.f_globals.get(name)) for name in names)
+            values = [each for each in named if callable(each) or isinstance(each, ModuleType)]
             for value in [error.obj] if isinstance(error, AttributeError) and error.name else values:
                 kinds = value.__mro__ if isinstance(value, type) else type(value).__mro__[:-1]
                 modules = [getattr(each, "__module__", None) for each in kinds]
@@ -201,7 +204,7 @@ def requirement_for(module: str, file: Path) -> str:
     `opencv-python-headless` for cv2, `git+https://github.com/openai/CLIP.git` for clip.
     """
     package, usual = map(_normalized, (module.partition(".")[0], distribution_of(module)))
-    names = {package, usual, f"python-{package}", f"{package}-python", f"py{package}", f"{package}-py"}
+    names = {package, usual, f"python-{package}", f"{package}-python", f"py{package}", f"{package}-py", f"lib{package}"}
     for folder in [*file.parents][:_MOST_FOLDERS]:
         for path in _files(folder):
             if path.suffix not in _OF_REQUIREMENTS:

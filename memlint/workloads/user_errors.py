@@ -41,6 +41,8 @@ _PIP = re.compile(
     r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
 )
 """Phrases in which an ImportError names the missing package."""
+_FEW_GPUS = re.compile(r"\b(?:only|but|than|enough)\b.*\b(?:GPUs?|CUDA devices?)\b", re.IGNORECASE | re.DOTALL)
+_SEVERAL = re.compile(r"\b(?!1\b)([1-9]\d{0,2})\b")
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _TARGET = re.compile(r"Error locating target '([\w.]+)'.*\s+full_key: ([\w.]+)", re.DOTALL)
@@ -163,11 +165,8 @@ def _shown_by(error: BaseException) -> str:
         return of_it
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
-    if isinstance(error, ValueError) and "Default process group" in text_of(error):
-        return (
-            f"It is made for several processes: type {command_with('--ranks 2')}, or for the script that starts them "
-            "memlint run --ranks 2 with its name."
-        )
+    if of_ranks := _of_ranks(error):
+        return of_ranks
     if "compute capability" in text_of(error).lower():
         return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
     is_of_none = isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error)
@@ -183,6 +182,21 @@ def _shown_by(error: BaseException) -> str:
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
+
+
+def _of_ranks(error: BaseException) -> str:
+    """Return what to type for a program that is made for several processes, or wants several GPUs."""
+    text = text_of(error)
+    if isinstance(error, ValueError) and "Default process group" in text:
+        return (
+            f"It is made for several processes: type {command_with('--ranks 2')}, or for the script that starts them "
+            "memlint run --ranks 2 with its name."
+        )
+    if isinstance(error, ValueError | RuntimeError | AssertionError) and _FEW_GPUS.search(text) is not None:
+        wanted = _SEVERAL.search(text)
+        ranks = command_with(f"--ranks {wanted[1] if wanted is not None else 2}")
+        return f"One GPU is simulated, that of one rank: for several type {ranks}"
+    return ""
 
 
 def missing_package(error: BaseException) -> str:

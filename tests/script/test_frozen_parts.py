@@ -34,6 +34,7 @@ import torch
 from torch import nn
 from model import Net
 
+{before}
 model = Net(7).cuda()
 for parameter in model.backbone.parameters():
     parameter.requires_grad = False
@@ -50,11 +51,11 @@ HEAD = 4 * (64 * 7 + 7)
 """Bytes of the parameters of the head."""
 
 
-def answered(folder: Path, line: str, *command: str) -> dict[str, Any]:
+def answered(folder: Path, line: str, *command: str, before: str = "") -> dict[str, Any]:
     """The only Workload of a command on a project whose training loop has this line."""
     (folder / "pyproject.toml").write_text("[tool.memlint]\n")
     (folder / "model.py").write_text(MODEL)
-    (folder / "train.py").write_text(SCRIPT.format(line=line))
+    (folder / "train.py").write_text(SCRIPT.format(line=line, before=before))
     name, *arguments = command
     done = memlint(folder, name, "--output-format", "json", *arguments)
     (workload,) = json.loads(done.stdout)["workloads"]
@@ -78,6 +79,14 @@ def test_a_model_that_is_freed_later_is_taken_as_free(tmp_path):
 def test_the_first_steps_of_a_script_say_that_later_ones_take_more(tmp_path, line, frees):
     workload = answered(tmp_path, line, "run", "train.py")
     assert workload["script"].get("frees_later", False) is frees
+
+
+def test_the_batch_with_which_a_script_goes_on_after_it_frees_counts(tmp_path):
+    line = "if epoch == 1: batch_size = unfrozen_batch; model.backbone.requires_grad_(True)"
+    before = "unfrozen_batch = 16\nloader = torch.utils.data.DataLoader(range(64), batch_size=64)"
+    workload = answered(tmp_path, line, "check", "model.py", "--no-sweep", before=before)
+    assert workload["estimate"]["categories"]["input"] // (3 * 64 * 64 * 4) == 16
+    assert "batch 16: unfrozen_batch = 16" in [each["text"] for each in workload["assumptions"]]
 
 
 def test_the_outermost_frozen_modules_and_parameters_are_named():

@@ -707,3 +707,25 @@ def test_a_pattern_of_any_name_with_an_end_has_images_where_the_function_opens_s
     """
     ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
     assert (ran.error, ran.stdout.strip()) == (None, "(500, 375)")
+
+
+def test_recordings_whose_sizes_are_asked_for_are_all_like_the_first(tmp_path):
+    text = """\
+        import os, wave
+
+        names = [f"wavs/p{number % 3}/{number}.wav" for number in range(2000)]
+        sizes = {os.path.getsize(name) for name in names}
+        print(sizes == {os.path.getsize(names[7])}, wave.open(names[7]).getnframes() > 0, os.path.exists("notes.wav"))
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.strip()) == (None, "True True False")
+
+
+def test_files_of_a_folder_have_the_end_of_the_name_that_is_taken(tmp_path):
+    text = """\
+        import os
+
+        print(len([name for root, _, names in os.walk("scenes") for name in names if name.endswith("tonemap.jpg")]) > 0)
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.strip()) == (None, "True")

@@ -12,12 +12,13 @@ import torch
 from memlint.base.errors import WorkloadError
 from memlint.memory.devices import device_named
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.config_parts import text_config
 from memlint.workloads.construction import construct
 from memlint.workloads.construction.construct import build, build_program, complete, simulated_device
 from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.huggingface import diffusion, processors
-from memlint.workloads.huggingface.configs import few_layers, text_config
+from memlint.workloads.huggingface.configs import few_layers
 from memlint.workloads.huggingface.documented import documented_shape
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.notes import noted
@@ -145,6 +146,24 @@ def test_a_model_that_is_loaded_by_name_from_the_hub_has_random_weights_of_its_s
     (workload,) = find_workloads(f"{path}::make", path.parent).workloads
     assert build(workload).model.num_parameters() == 109_482_240
     assert any(each.text.startswith("the weights of bert-base-uncased are not on this machine") for each in noted())
+
+
+def test_a_constructor_that_loads_a_tokenizer_has_a_fake_one_with_as_many_words(write):
+    path = write(
+        """
+        from torch import nn
+        from transformers import AutoTokenizer
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+                self.table = nn.Embedding(len(self.tokenizer), 2)
+        """
+    )
+    (workload,) = find_workloads(f"{path}::Net", path.parent).workloads
+    assert build(workload).model.table.num_embeddings == 30_522
+    assert any("replaced by a fake one of 30,522 words" in each.text for each in noted())
 
 
 def test_a_model_of_the_hub_that_nobody_knows_names_the_option_for_its_config(write):

@@ -333,6 +333,16 @@ def test_a_model_and_a_trainer_of_version_1_run_without_the_hook_and_with_the_st
     assert (variables["done"], trainer.accelerator, trainer.strategy) == ("trained", "auto", "ddp")
 
 
+def test_a_partial_that_hands_on_what_its_class_no_longer_takes_is_called_without(run):
+    variables = run("""
+        import functools
+        from boxes.training import TrainingArguments
+        make = functools.partial(TrainingArguments, "out", evaluation_strategy="no")
+        arguments = {"given": make()}["given"]
+    """)
+    assert variables["arguments"].eval_strategy == "no"
+
+
 def test_a_trainer_trains_though_its_check_of_validation_fails(run):
     variables = run("""
         from boxes.trainer.trainer import Trainer

@@ -48,13 +48,24 @@ def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_pro
 
 
 @pytest.mark.parametrize(
-    "line", ["(networkx == 1).astype(int)", "{}['width'], networkx.Graph", "type('Rows', (), {})().length, networkx"]
+    "line",
+    [
+        "(networkx == 1).astype(int)",
+        "{}['width'], networkx.Graph",
+        "type('Rows', (), {})().length, networkx",
+        "[0][DATA:]",
+    ],
 )
 def test_a_package_that_a_line_only_names_has_nothing_to_do_with_what_another_object_lacks(
     tmp_path: Path, line: str
 ) -> None:
     (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
-    assert of_another_version(_error(tmp_path, f"import networkx\n\n\ndef build():\n    return {line}\n")) == ""
+    assert (
+        of_another_version(
+            _error(tmp_path, f"import networkx\nDATA = networkx.Graph()\ndef build():\n    return {line}\n")
+        )
+        == ""
+    )
 
 
 def test_the_cause_of_an_error_of_another_kind_counts(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from memlint.workloads.placeholders.absent_packages import (
 from memlint.workloads.placeholders.finders import expect_in_script
 from memlint.workloads.placeholders.objects import is_placeholder
 from memlint.workloads.placeholders.own_project import find_project
+from memlint.workloads.user_errors import what_to_do
 
 _OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words", "hiding")
 """Packages and modules that these tests write."""
@@ -56,6 +57,16 @@ def run(tmp_path, monkeypatch):
 
 def texts():
     return [assumption.text for assumption in assumptions()]
+
+
+@pytest.mark.parametrize("is_caught", [True, False])
+def test_the_version_of_a_missing_package_is_unknown_and_the_error_names_the_package(run, is_caught):
+    if is_caught:
+        run("import absent_rows\nassert getattr(absent_rows, '__version__', None) is None")
+        return
+    with pytest.raises(AttributeError) as caught:
+        run("import absent_rows\nassert absent_rows.__version__ >= '1.0'")
+    assert what_to_do(caught.value).startswith("Install absent_rows where memlint runs")
 
 
 def test_loggers_do_nothing_wherever_they_are_used(run):

@@ -293,6 +293,14 @@ def test_a_variable_without_which_a_program_goes_on_with_none_is_named(tmp_path,
     assert "DATA_OF_TEST" not in what_to_do(raised_in(tmp_path, text.replace("place +", "None +")))
 
 
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("Requested 4 processes, but only 1 GPUs are available.", 4), ("not enough GPUs", 2)]
+)
+def test_a_program_that_wants_several_gpus_is_to_be_run_with_ranks(text, ranks):
+    assert f" --ranks {ranks}" in what_to_do(ValueError(text))
+    assert "--ranks" not in what_to_do(RuntimeError("this op runs on 2 GPUs"))
+
+
 def test_a_class_of_a_config_that_is_elsewhere_now_is_named_with_the_override(tmp_path, monkeypatch):
     (tmp_path / "folds_of_test/models").mkdir(parents=True)
     (tmp_path / "folds_of_test/__init__.py").touch()

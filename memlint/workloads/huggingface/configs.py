@@ -6,11 +6,12 @@ import copy
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import WorkloadError
+from memlint.workloads.config_parts import parts
 from memlint.workloads.loading import prepare_imports
 from memlint.workloads.user_errors import reported
 
@@ -37,16 +38,6 @@ def is_config(value: object) -> bool:
         return False
     kind = transformers.PretrainedConfig
     return isinstance(value, kind) or (isinstance(value, type) and issubclass(value, kind))
-
-
-def text_config(config: Any) -> Any:
-    """Return the config of the part that reads texts; the whole config if none or several do."""
-    if not hasattr(config, "get_text_config"):  # before transformers 4.45
-        return getattr(config, "text_config", config)
-    try:
-        return config.get_text_config()
-    except ValueError:
-        return config
 
 
 def is_model(value: object) -> bool:
@@ -119,14 +110,6 @@ def number(config: Any, name: str) -> int | None:
     return next(
         (value for part in parts(config) if type(value := getattr(part, name, None)) is int and value > 0), None
     )
-
-
-def parts(config: Any) -> Iterator[Any]:
-    """Yield a config, then those within it, outermost first; not the text's config, whose sizes mean other things."""
-    inner = [value for key, value in vars(config).items() if hasattr(value, "model_type") and "text" not in key]
-    yield config
-    for each in inner:
-        yield from parts(each)
 
 
 def image_size(config: Any) -> tuple[int, int] | None:

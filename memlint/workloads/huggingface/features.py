@@ -10,7 +10,7 @@ import torch
 from memlint.accelerator.private import tree_leaves, tree_map_only
 from memlint.base.signatures import signature_of
 from memlint.targets.workload import InputSpec
-from memlint.workloads.huggingface.configs import parts, text_config
+from memlint.workloads.config_parts import parts, text_config
 from memlint.workloads.tensors import make_inputs
 
 KINDS = ("image", "video", "audio")

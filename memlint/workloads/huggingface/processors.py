@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from memlint.targets.workload import BATCH, InputSpec
-from memlint.workloads.huggingface.configs import image_size, number, parts
+from memlint.workloads.config_parts import parts
+from memlint.workloads.huggingface.configs import image_size, number
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
 
 SECONDS = 10

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from memlint.targets.workload import BATCH, SEQUENCE, InputSpec
-from memlint.workloads.huggingface.configs import text_config
+from memlint.workloads.config_parts import text_config
 from memlint.workloads.huggingface.features import special_tokens
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, LONGEST
 

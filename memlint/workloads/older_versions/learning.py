@@ -310,7 +310,8 @@ def _refusing_function(error: BaseException, qualname: str) -> FunctionType | No
     """Return the function of this name that the last line has called, perhaps as the constructor of a class."""
     frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
     owner, _, name = qualname.rpartition(".")
-    for value in (*_named_at(frame, line), frame.f_locals.get("self"), frame.f_locals.get("cls")):
+    for named in (*_named_at(frame, line), frame.f_locals.get("self"), frame.f_locals.get("cls")):
+        value = named.func if isinstance(named, functools.partial) else named
         function = getattr(value, "__func__", value)
         if isinstance(function, FunctionType) and function.__qualname__ == qualname:
             return function

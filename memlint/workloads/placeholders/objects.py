@@ -97,12 +97,18 @@ class Placeholder:
     __subclasscheck__ = __instancecheck__
 
     def _fail(self, *_arguments: object) -> NoReturn:
+        error = self.absence()
+        record.last_use = error
+        raise error
+
+    def absence(self) -> AbsentError:
+        """Return the error for a use on the line that is running."""
         frame = caller()
         package = self._name.partition(".")[0]
         gone = next((name for name in record.gone if f"{self._name}.".startswith(f"{name}.")), "")
         if gone:
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            raise AbsentError(f"{gone} is used, but {record.gone[gone]} ({place})", version_hint(package, place))
+            return AbsentError(f"{gone} is used, but {record.gone[gone]} ({place})", version_hint(package, place))
         failed = next((name for name in record.failed if f"{self._name}.".startswith(f"{name}.")), "")
         reason = record.failed.get(failed)
         is_missing = "is not available" if reason is None else f"cannot be imported: {reason}"
@@ -121,8 +127,7 @@ class Placeholder:
             f"{self._name} is used, but {package} {is_missing} ({frame.f_code.co_filename}:{frame.f_lineno})", hint
         )
         error.package = "" if reason else package
-        record.last_use = error
-        raise error
+        return error
 
 
 def _is_decorated(value: object) -> bool:
@@ -261,7 +266,10 @@ def placeholder_for(name: str) -> Placeholder:
 def _member(owner: str, name: str) -> object:
     """Return what a missing package has under a name; an error of its own can be caught, and nothing raises it."""
     if name.startswith("__") and name.endswith("__"):
-        raise AttributeError(name)
+        error = AttributeError(name)
+        if name == "__version__":  # nobody knows it, and a program may compare it
+            error.add_note(Placeholder(owner).absence().hint)
+        raise error
     if name.endswith(_ERRORS):
         return type(name, (Exception,), {"__module__": owner})
     return placeholder_for(f"{owner}.{name}")

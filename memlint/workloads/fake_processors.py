@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memlint.base.after_import import after_import
 from memlint.targets.known_configs import known_config
+from memlint.workloads.missing_checkpoints import Put
 from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.stated_configs import stated_config
-
-if TYPE_CHECKING:
-    from memlint.script.replacing import Replacing
 
 _KINDS = {
     "ImageProcessingMixin": ("image_processor_type", "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES"),
@@ -27,8 +27,24 @@ _KINDS = {
 }
 """By base class: the key that names the class in loaded settings, and the module and table of transformers with it."""
 
+_READERS = (
+    ("transformers.image_processing_base", "ImageProcessingMixin", "get_image_processor_dict"),
+    ("transformers.image_processing_utils", "ImageProcessingMixin", "get_image_processor_dict"),  # before 4.40
+    ("transformers.feature_extraction_utils", "FeatureExtractionMixin", "get_feature_extractor_dict"),
+    ("transformers.video_processing_utils", "VideoProcessorMixin", "get_video_processor_dict"),
+    ("transformers.video_processing_utils", "BaseVideoProcessor", "get_video_processor_dict"),  # earlier
+)
+"""What reads the settings of a processor: a module, a class of it and its method."""
 
-def replace_processors(replacing: Replacing, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
+
+def replace_processors(put: Put, *, fake: bool) -> None:
+    """Make transformers report a processor that is not here, or with `fake` replace it."""
+    for module, owner, method in _READERS:
+        after_import(module, functools.partial(_replace_processors, put, owner, method, fake=fake))
+    after_import("transformers.processing_utils", lambda module: _complete_processors(module.ProcessorMixin, put))
+
+
+def _replace_processors(put: Put, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
     """Make `owner.method` of transformers, which reads a processor's settings, report or replace missing ones."""
     cls = getattr(module, owner, None)
     if cls is None or cls.__module__ != module.__name__ or method not in vars(cls):
@@ -50,10 +66,10 @@ def replace_processors(replacing: Replacing, owner: str, method: str, module: Mo
             return settings, {key: value for key, value in kwargs.items() if not key.startswith("_")}
         return fields
 
-    replacing.put(cls, method, classmethod(read))
+    put(cls, method, classmethod(read))
 
 
-def complete_processors(owner: Any, replacing: Replacing) -> None:
+def _complete_processors(owner: Any, put: Put) -> None:
     """Give processors of texts and images what only a file of theirs says: the chat's form, the size of patches."""
     load = vars(owner)["from_pretrained"].__func__
 
@@ -75,7 +91,7 @@ def complete_processors(owner: Any, replacing: Replacing) -> None:
                 setattr(processor, name, value)
         return processor
 
-    replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
+    put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
 def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:

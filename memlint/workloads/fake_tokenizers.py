@@ -8,15 +8,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memlint.base.after_import import after_import
 from memlint.targets.known_configs import known_config
-from memlint.workloads.huggingface.configs import text_config
+from memlint.workloads.config_parts import text_config
+from memlint.workloads.missing_checkpoints import Put
 from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.stated_configs import stated_config
-
-if TYPE_CHECKING:
-    from memlint.script.replacing import Replacing
 
 _FEW_TOKENS = 10
 _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side")
@@ -87,7 +86,17 @@ _CHAT = """{% for message in messages %}{{ message['role'] }} : \
 """How a conversation is written; parts of a message that are no text are media."""
 
 
-def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
+def replace_tokenizers(put: Put, *, fake: bool) -> None:
+    """Make transformers and tiktoken report a tokenizer that is not here, or with `fake` replace it."""
+    for module, name in (
+        ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
+        ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
+    ):
+        after_import(module, lambda m, name=name: _replace_tokenizers(getattr(m, name), put, fake=fake))  # type: ignore[misc]
+    after_import("tiktoken.load", lambda module: _replace_encodings(module, put, fake=fake))
+
+
+def _replace_tokenizers(owner: Any, put: Put, *, fake: bool) -> None:
     """Make `owner.from_pretrained` report a missing tokenizer, or with `fake` replace it."""
     load: Callable[..., Any] = vars(owner)["from_pretrained"].__func__
 
@@ -113,7 +122,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
         note_fake_data(f"the tokenizer of {name} is not on this machine: replaced by a fake one of {size:,} words")
         return tokenizer
 
-    replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
+    put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
 def _has_vocabulary(place: Path) -> bool:
@@ -232,7 +241,7 @@ _END_OF_TEXT = 50_256
 """The end-of-text token, which is among the ordinary ones of p50k_base."""
 
 
-def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+def _replace_encodings(module: ModuleType, put: Put, *, fake: bool) -> None:
     """Make tiktoken report a missing file of an encoding, or with `fake` replace it."""
 
     def replaced(load: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
@@ -253,7 +262,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
         return load_ranks
 
     for name in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
-        replacing.put(module, name, replaced(getattr(module, name)))
+        put(module, name, replaced(getattr(module, name)))
 
 
 def tokens_of_bytes(count: int) -> list[bytes]:
