@@ -101,7 +101,8 @@ def _patches(running: Simulated) -> list[Patch]:
     for each in (control_flow, factories, reading, serialization, interchange):
         patches += each.patches()
     patches += autocast.patches(running)
-    return patches + (queries.patches(running) if running.cuda else random_state.patches())
+    patches += random_state.patches(on_host=not running.cuda)
+    return patches + (queries.patches(running) if running.cuda else [])
 
 
 _REGISTER = (

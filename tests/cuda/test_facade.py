@@ -483,6 +483,16 @@ def test_generators_of_the_gpu(gpu: Ledger) -> None:
         torch.rand(2, device="cuda")
 
 
+def test_a_random_state_that_was_on_the_gpu_can_be_set_again(gpu: Ledger) -> None:
+    generator = torch.Generator().manual_seed(3)
+    sent = generator.get_state().to("cuda")
+    first = torch.rand(3, generator=generator).tolist()
+    assert torch.rand(3, generator=generator.set_state(sent.cpu())).tolist() == first
+    generator.set_state(torch.empty_like(sent).cpu())  # of another rank: nobody knows it
+    torch.set_rng_state(sent.cpu())
+    assert torch.get_rng_state().tolist() == sent.tolist()
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_data_loaders_run_in_the_process(gpu: Ledger, num_workers: int) -> None:

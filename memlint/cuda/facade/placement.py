@@ -21,6 +21,7 @@ from memlint.accelerator.private import (
     remember_factories,
 )
 from memlint.accelerator.sparse import is_host, parts_of
+from memlint.cuda.facade.random_state import known_state
 from memlint.memory.devices import Device
 
 Tensor = torch.Tensor
@@ -235,6 +236,13 @@ class Generator(torch.Generator):
     def device(self) -> torch.device:  # type: ignore[override]
         """Device that was requested."""
         return self._shown
+
+    def set_state(self, new_state: Tensor) -> Self:
+        """Take over a state, such as one that accelerate sends to all ranks, if its content is known."""
+        known = known_state(new_state)
+        if known is not None:
+            super().set_state(known)
+        return self
 
 
 class _Context(device_contexts.DeviceContext):

@@ -20,16 +20,18 @@ def _get_rng_state() -> Tensor:
     return values.to_host(_get())
 
 
+def known_state(state: Tensor) -> Tensor | None:
+    """Return the content of a random state, which may have been on the GPU; None if it came from another rank."""
+    return values.content(state) if is_virtual(state) else state
+
+
 def _set_rng_state(new_state: Tensor) -> None:
-    known = values.content(new_state) if is_virtual(new_state) else new_state
+    known = known_state(new_state)
     if known is not None:
         _set(known)
 
 
-def patches() -> list[tuple[Any, str, Any]]:
-    """Return the patches while the host is simulated: owner, name, replacement."""
-    return [
-        (owner, name, function)
-        for owner in (torch, torch.random)
-        for name, function in (("get_rng_state", _get_rng_state), ("set_rng_state", _set_rng_state))
-    ]
+def patches(*, on_host: bool) -> list[tuple[Any, str, Any]]:
+    """Return the patches, with `on_host` for a simulated host: owner, name, replacement."""
+    functions = {"set_rng_state": _set_rng_state, **({"get_rng_state": _get_rng_state} if on_host else {})}
+    return [(owner, name, each) for owner in (torch, torch.random) for name, each in functions.items()]
