@@ -363,13 +363,15 @@ class Construction:
         trained = {id(parameter) for optimizer in self.optimizers for parameter in _parameters_of(optimizer)}
         sizes = [(_num_parameters(module), module) for module in modules if id(module) not in inner]
         sizes = [each for each in sizes if each[0] and not isinstance(each[1], _NO_MODELS)]
-        own = [module for _, module in sizes if is_users(self._file(type(module)) or "<")]
+        own = [module for _, module in sizes if is_users(self._file(type(unwrapped(module))) or "<")]
         of_own = {id(parameter) for module in own for parameter in module.parameters()}
+        whole = {id(each) for _, module in sizes if _is_in(trained, module) for each in module.parameters()}
 
         def order(each: tuple[int, nn.Module]) -> tuple[bool, bool, bool, int]:
             num_parameters, module = each
             is_trained, is_own = _has_any(module, trained), any(module is other for other in own)
             is_leftover = not is_own and _has_any(module, of_own)  # the user's model has taken layers out of it
+            is_leftover |= _has_any(module, whole) and not _is_in(trained, module)  # or one with an optimizer has
             return not is_trained, is_leftover, not _is_trainable(module), -num_parameters
 
         return [module for _, module in sorted(sizes, key=order)]
@@ -790,6 +792,11 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         yield from group["params"]
+
+
+def _is_in(trained: Collection[int], module: nn.Module) -> bool:
+    """Return True if all parameters of a module that can be trained are among these."""
+    return all(id(each) in trained for each in module.parameters() if each.requires_grad)
 
 
 def _has_any(module: nn.Module, parameters: set[int]) -> bool:

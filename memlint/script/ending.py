@@ -210,7 +210,7 @@ def ending_of(error: BaseException) -> Ending:
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
         refused = is_of_parser(error)
-        hint = meant_options(error) if refused else of_another_time(user_line(error).rpartition(":")[0])
+        hint = meant_options(error) if refused else of_another_time(error)
         reason = f"the script called sys.exit({error.code!r})"
         return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused, has_exited=True)
     named = unknown_attribute(error) or error
@@ -240,7 +240,7 @@ def ending_of(error: BaseException) -> Ending:
     if (name := missing_package(error)) and not installed_without(name) and _is_of_user(error):
         hint += _stub(name.partition(".")[0])
     is_of_own = isinstance(error, ImportError) and error.path is not None and is_users(error.path)
-    hint = hint or ("" if is_of_own else of_another_time(user_line(error).rpartition(":")[0]))
+    hint = hint or ("" if is_of_own else of_another_time(error))
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = ": ".join(filter(None, (_shown(error), asserted)))

@@ -56,11 +56,19 @@ class Completion:
                 other = similar_file(file)
             if other is not None:
                 arguments[i] = f"{option}{has_value}{os.path.relpath(other, command.folder)}"
+        arguments = [self._of_folder(each, command) if is_placeholder(each) else each for each in arguments]
         chosen = self._chosen_group(command)
         if chosen is not None:
             arguments.append(chosen)
         completed = command._replace(arguments=tuple(arguments))
         return completed._replace(arguments=(*arguments, *self._required(completed)))
+
+    def _of_folder(self, word: str, command: TypedCommand) -> str:
+        """Return the first config of the folder of a placeholder, as `configs/train/<name>`; the word without one."""
+        folder = (command.folder / word).parent.resolve()
+        found = sorted(path for path in self._files.paths if path.parent == folder and path.suffix in _OF_CONFIGS)
+        is_inside = folder not in (command.folder.resolve(), *command.folder.resolve().parents)
+        return os.path.relpath(found[0], command.folder) if found and is_inside and "=" not in word else word
 
     def _required(self, command: TypedCommand) -> Iterator[str]:
         """Yield the required places, and options with a text, a choice or a rank, that the command lacks."""

@@ -34,10 +34,15 @@ _NO_PLACE = re.compile(
 _UNSET = re.compile(r"Environment variable '(\w+)' not found")
 _MADE_UP = re.compile(
     r"(.*_)?(dirs?|directory|folder|path|root|home|data|dataset|datasets|cache|logs?|output|outputs|save|storage|"
-    r"workspace|entity|project|team|user|username)",
+    r"jobs|runs|results?|experiments?|checkpoints?|te?mp|workspace|entity|project|team|user|username|api_key|token)",
     re.IGNORECASE,
 )
 """Names of variables for a place or an account, which decide on no byte of a step."""
+_OF_PROJECT = re.compile(r"(project|repo|repository|code|source|src)_?(root|dir|folder|path|home)", re.IGNORECASE)
+"""Names of those for the project's own folder, from which it is run."""
+_NAME = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+_READERS = frozenset(("environ", "getenv"))
+"""Names that a function has which reads variables, and the name of one in its error."""
 _MOST_FILES, _MOST_FOLDERS = 400, 3
 _SUFFIXES = (".py", ".sh", ".md", ".env", ".yaml", ".yml")
 _TOPS = (".git", "README.md", "pyproject.toml", "setup.py")
@@ -49,7 +54,15 @@ def unset_variable(error: BaseException) -> str:
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
         return str(error.args[0])
+    if frames and is_users(frames[-1].f_code.co_filename) and not _READERS.isdisjoint(frames[-1].f_code.co_names):
+        named = _NAME.findall(text_of(error))
+        return next((each for each in named if each not in os.environ), "")
     return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
+
+
+def made_up_value(name: str) -> str:
+    """Return a value of such a variable: its own name in small letters, or the current folder for the project's."""
+    return os.getcwd() if _OF_PROJECT.fullmatch(name) else name.lower()  # noqa: PTH109 -- a text
 
 
 def is_made_up(name: str) -> bool:

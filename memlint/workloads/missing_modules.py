@@ -65,7 +65,7 @@ def remedy(module: str, importer: str, others: Iterable[str] = (), *, distributi
         return f"Build {module} where memlint runs, {sys.prefix}: {how}; {elsewhere} {without}"
     if place := _folder_of(module):
         return f"There is no {module} in {place}: complete the project, or import it by its new name."
-    if folder := _project_folder_of(module.partition(".")[0], importer):
+    if folder := _project_folder_of(module, importer):
         return f"Put the folder that the project has it in on the search path: PYTHONPATH={shlex.quote(folder)}."
     if module in _OF_PROJECTS and not requirement_for(module, Path(importer)):
         return f"The project lacks its module {module}: complete it, or name the folder that has it: PYTHONPATH=FOLDER."
@@ -106,14 +106,16 @@ def moved(target: str) -> str:
     return ""
 
 
-def _project_folder_of(package: str, importer: str) -> str:
-    """Return the first of several folders of the importing file's project that hold a module of this name.
+def _project_folder_of(module: str, importer: str) -> str:
+    """Return the first of several folders of the importing file's project that hold a module, or its outer package.
 
     Empty without any, and for one alone, which was looked into.
     """
     if not is_users(importer):
         return ""
+    package, _, inner = module.partition(".")
     folders = folders_of_modules(_project_of(Path(importer))).get(package, ())
+    folders = [folder for folder in folders if not inner or (folder / package).is_dir()]
     return min(map(str, folders)) if len(folders) > 1 else ""
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from memlint.base.frames import causes
+from memlint.base.frames import causes, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.source.files import Unreadable, read_bytes
 from memlint.workloads.known_packages import distribution_of
@@ -48,6 +48,8 @@ _REQUIREMENT = re.compile(
 _INSIDE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([\w-]+)")
 _OF_VERSIONS = (TypeError, AttributeError, ImportError, NotImplementedError, KeyError)
 """Errors that a function of another version raises: it takes, has or imports something else."""
+_OF_OPERANDS = "unsupported operand type"
+"""Words of an error of an operator: data is of another type than the program expects, whatever the line names."""
 
 
 def of_another_version(error: BaseException) -> str:
@@ -58,7 +60,7 @@ def of_another_version(error: BaseException) -> str:
     """
     cause = next((each for each in causes(error) if isinstance(each, _OF_VERSIONS)), error)
     is_asserted = isinstance(cause, AssertionError) and next(_packages_of(cause), "") in _CHANGING
-    if not (isinstance(cause, _OF_VERSIONS) or is_asserted):
+    if not (isinstance(cause, _OF_VERSIONS) or is_asserted) or _OF_OPERANDS in text_of(cause):
         return ""
     at = cause if _users_file(cause) else error  # what a package raises from an error of its own has the user's line
     file = _users_file(at)
@@ -129,13 +131,17 @@ def _breaking_part(installed: str) -> str:
     return ".".join(numbers[: last + 1])
 
 
-def of_another_time(file: str) -> str:
-    """Return a hint at packages of which the project of `file` asks for another major version than is installed.
+def of_another_time(error: BaseException) -> str:
+    """Return a hint at packages of which the user's project asks for another major version than is installed.
 
-    It may be the cause of any error: it is for those of which nothing better is known.
+    It is for errors of which nothing better is known, if they went through such a package, or may be of a version.
     """
-    hints = (_pinned_otherwise(each, Path(file), is_major=True) for each in _CHANGING if each in sys.modules)
-    return next(filter(None, hints), "")
+    frames = traceback.extract_tb(error.__traceback__)
+    passed = {inside[1] for frame in frames if (inside := _INSIDE.search(frame.filename)) is not None}
+    changing = _CHANGING if isinstance(error, (*_OF_VERSIONS, SystemExit)) else passed.intersection(_CHANGING)
+    file = _users_file(error)
+    hints = (_pinned_otherwise(each, Path(file or ""), is_major=True) for each in changing if each in sys.modules)
+    return next(filter(None, hints), "") if file else ""
 
 
 def _pinned_otherwise(package: str, file: Path, *, is_major: bool = False) -> str:

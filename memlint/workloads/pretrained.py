@@ -32,6 +32,7 @@ from memlint.base.guarded_imports import statements_at
 from memlint.base.variables import variables_of
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config, likeness
 from memlint.workloads.absent_weights import Absent
+from memlint.workloads.lightning_checkpoints import replace_lightning
 from memlint.workloads.missing_checkpoints import Put, replace_loads
 from memlint.workloads.notes import note, note_assumption, note_fake_data, note_replaced
 from memlint.workloads.pipelines import replace_pipelines
@@ -64,6 +65,7 @@ def replace_pretrained(put: Put) -> None:
     after_import("diffusers.pipelines.pipeline_utils", lambda module: replace_pipelines(module, put))
     after_import("huggingface_hub.hub_mixin", lambda module: _replace_mixins(module, put))
     after_import("timm.models._builder", lambda module: _replace_timm(module, put))
+    replace_lightning(put)
     _replace_hub(put)
     replace_loads(put, note_replaced)
 

@@ -443,6 +443,15 @@ def test_a_choice_that_a_script_requires_is_given_best_one_without_data(tmp_path
     assert leading(tmp_path) == [f"train.py{arguments}"]
 
 
+def test_a_placeholder_in_a_folder_of_configs_is_the_first_of_them(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN)
+    for name in ("b.yml", "a.yml"):
+        (tmp_path / "configs/train").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs/train" / name).write_text("width: 3\n")
+    (tmp_path / "README.md").write_text("```sh\npython train.py ./configs/train/<config-name>\n```\n")
+    assert leading(tmp_path) == ["train.py configs/train/a.yml"]
+
+
 def test_a_config_that_stands_in_brackets_is_the_only_one_of_the_project(tmp_path):
     project(tmp_path, model=MODEL, train=TRAIN)
     (tmp_path / "config").mkdir()

@@ -361,3 +361,23 @@ def test_two_files_of_one_ending_may_hold_different_things_and_nothing_is_tried_
     """
     (workload,) = run_text(tmp_path, text, "-c", "data/corpus.small").report.workloads
     assert (workload.error, workload.batch) == (None, 16)
+
+
+@needs("pandas")
+def test_a_table_has_the_columns_that_its_reader_is_told(tmp_path: Path) -> None:
+    text = """
+        import pandas
+        import torch
+
+        indexed = pandas.read_csv("labels.csv", index_col=["Path", "Image Index"])
+        chosen = pandas.read_csv("labels.csv", usecols=["Path", "age"])
+        assert [*indexed.index.names, *sorted(chosen)] == ["Path", "Image Index", "Path", "age"]
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.zeros(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text, fake_data=True).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")

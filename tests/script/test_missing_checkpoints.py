@@ -165,3 +165,38 @@ def test_the_names_of_weights_are_those_that_a_script_compares_with(tmp_path):
     """
     ran = run(tmp_path / "p", text)
     assert ran.stdout == "set() 0 (3, 4)\n", ran.stderr
+
+
+def test_a_model_of_lightning_whose_checkpoint_is_not_there_has_the_sizes_of_its_constructor(tmp_path, monkeypatch):
+    core = tmp_path / "site-packages/pytorch_lightning/core"
+    core.mkdir(parents=True)
+    (core / "module.py").write_text(
+        "def _load_from_checkpoint(cls, checkpoint_path, map_location=None, **kwargs):\n"
+        "    with open(checkpoint_path, 'rb') as file:\n"
+        "        return file.read()\n"
+    )
+    for folder in (core, core.parent):
+        (folder / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"), prepend=":")
+    ran = run(
+        tmp_path / "p",
+        f"""{MODEL}
+from pytorch_lightning.core.module import _load_from_checkpoint as load
+
+class Coder(nn.Linear):
+    def __init__(self, width=5):
+        super().__init__(width, 3)
+
+class Sized(nn.Linear):
+    def __init__(self, width):
+        super().__init__(width, 3)
+
+print(load(Coder, "runs/vae.ckpt").in_features, load(Coder, "runs/vae.ckpt", "cpu", width=7).in_features)
+try:
+    load(Sized, "runs/vae.ckpt")
+except FileNotFoundError:
+    print("not there")
+""",
+    )
+    assert (ran.error, ran.stdout.split()) == (None, ["5", "7", "not", "there"]), ran.stderr
+    assert any(each.startswith("the checkpoint runs/vae.ckpt is not there: Coder has") for each in ran.assumptions)

@@ -104,7 +104,7 @@ def test_variables_for_a_place_or_an_account_are_made_up_as_data_is_and_others_a
     assert workload.error is None
     texts = [each.text for each in workload.assumptions]
     for name in ("TEST_DATA_DIR", "TEST_ENTITY"):
-        assert f"the environment variable {name} is not set: its own name, in small letters, is taken" in texts
+        assert f"the environment variable {name} is not set: it is {name.lower()}" in texts
     failing = "import os\nraise ValueError(os.environ['TEST_DATA_DIR'])\n"
     (workload,) = run_text(tmp_path, failing, fake_data=True).report.workloads
     assert workload.error is not None

@@ -6,6 +6,7 @@ import argparse
 import builtins
 import collections
 import importlib.metadata
+import random
 import runpy
 import sys
 import textwrap
@@ -99,6 +100,8 @@ _PACKAGE = {
                 return [func(each, *args, **kwargs) for each in self]
     """,
     "training.py": """
+        import inspect
+
         class TrainingArguments:
             def __init__(self, output_dir, eval_strategy='no', warmup_steps=0):
                 self.eval_strategy, self.warmup_steps = eval_strategy, warmup_steps
@@ -114,7 +117,8 @@ _PACKAGE = {
             return entry(cfg_overlay=cfg_overlay, cache=cache, **kwargs)
 
         def _validate_multiple_optimizers_support(optimizers, model):
-            if model.automatic_optimization and len(optimizers) > 1:
+            takes_number = "optimizer_idx" in inspect.signature(model.training_step).parameters
+            if model.automatic_optimization and (takes_number or len(optimizers) > 1):
                 raise RuntimeError("Training with multiple optimizers is only supported with manual optimization.")
 
         def fit(model):
@@ -343,6 +347,19 @@ def test_a_partial_that_hands_on_what_its_class_no_longer_takes_is_called_withou
     assert variables["arguments"].eval_strategy == "no"
 
 
+def test_a_seed_may_be_a_number_of_numpy_as_before_python_3_11(run, monkeypatch):
+    monkeypatch.setattr(random, "seed", random.seed)
+    variables = run("""
+        import random
+        import numpy
+        random.seed(numpy.uint32(3))
+        first = random.random()
+        random.seed(3)
+        same = random.random() == first
+    """)
+    assert variables["same"]
+
+
 def test_a_trainer_trains_though_its_check_of_validation_fails(run):
     variables = run("""
         from boxes.trainer.trainer import Trainer
@@ -534,8 +551,9 @@ def test_a_renamed_argument_that_a_function_hands_on_to_a_class_of_the_users_has
     assert texts() == ["boxes has no argument default_cfg of build_model_with_cfg: it is taken as pretrained_cfg"]
 
 
-def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other(run):
-    variables = run("""
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other(run, number):
+    text = """
         from boxes.training import fit
 
         done = []
@@ -552,7 +570,7 @@ def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other
 
         class Model:
             automatic_optimization = True
-            both = [Adam("of one"), Adam("of two")]
+            both = [Adam("of one"), Adam("of two")][:NUMBER]
 
             def optimizers(self):
                 return self.both
@@ -570,9 +588,10 @@ def test_a_model_of_lightning_trains_with_several_optimizers_one_after_the_other
                 return {"loss": f"loss of {batch}"} if optimizer_idx else None
 
         fit(Model())
-    """)
+    """
+    variables = run(text.replace("NUMBER", str(number)))
     last = ["on of two", "zero of two", "loss of batch", "step of two", "off of two"]
-    assert variables["done"] == ["on of one", "off of one", *last]
+    assert variables["done"] == ["on of one", "off of one", *(last if number > 1 else [])]
     assert texts() == ["Lightning trains with several optimizers, one after the other, as before version 2.0"]
 
 

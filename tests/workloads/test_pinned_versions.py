@@ -54,6 +54,7 @@ def test_an_error_on_a_line_that_uses_another_version_names_the_one_that_the_pro
         "{}['width'], networkx.Graph",
         "type('Rows', (), {})().length, networkx",
         "[0][DATA:]",
+        "networkx.Graph and {} / 2",
     ],
 )
 def test_a_package_that_a_line_only_names_has_nothing_to_do_with_what_another_object_lacks(

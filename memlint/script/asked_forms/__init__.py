@@ -14,7 +14,7 @@ from memlint.base.frames import chain
 from memlint.script.asked_forms.arguments import of_type, of_validation
 from memlint.script.asked_forms.attributes import of_attribute
 from memlint.script.asked_forms.files import of_file, of_file_names, of_json, of_listed_images, of_paths, of_pickle
-from memlint.script.asked_forms.keys import of_key
+from memlint.script.asked_forms.keys import of_columns, of_key
 from memlint.script.asked_forms.kinds import of_list, of_merged, of_message, of_numbers
 from memlint.script.asked_forms.pieces import of_index, of_unpacking
 from memlint.script.asked_forms.sizes import (
@@ -67,6 +67,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (KeyError, of_key),
     (IndexError, of_index),
     (ValueError, of_merged),
+    (ValueError, of_columns),
     (AttributeError, of_attribute),
     (ValueError, of_json),
     (ValueError, of_validation),

@@ -38,6 +38,14 @@ def of_key(at: Failure) -> bool:
     return False
 
 
+def of_columns(at: Failure) -> bool:
+    """The reader of a table was told columns that it does not have: `index_col`, `usecols`."""
+    index = re.match(r"Index (.+) invalid$", at.text)
+    is_used = "expected but not found" in at.text
+    names = [index[1]] if index is not None else _names_in(at.text) if is_used else []
+    return bool(names) and columns(at, names)
+
+
 def _names_in(key: str) -> list[str]:
     """Return the names of columns that a message of pandas is about, or the key itself."""
     if "not in index" in key or "not found in axis" in key or " are in the " in key or "expected but not found" in key:

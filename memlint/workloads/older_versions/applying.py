@@ -22,6 +22,7 @@ from memlint.base.ownership import is_users
 from memlint.distributed.rank import Rank
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
+from memlint.workloads.environment_variables import made_up_value
 from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.former_audio import with_real_spectra
@@ -64,7 +65,7 @@ def amend(amendment: Amendment) -> None:
     if amendment.kind in _AT_IMPORT and amendment.owner:
         after_import(amendment.owner, functools.partial(_AT_IMPORT[amendment.kind], amendment.name))
     if (text := _SAID.get(amendment.kind)) is not None:
-        _texts[text.format(amendment.name)] = None
+        _texts[text.format(amendment.name, made_up_value(amendment.name))] = None
     match amendment.kind:
         case "module":
             _find_gone(amendment.owner)
@@ -94,8 +95,8 @@ def _set_variables(amendment: Amendment) -> None:
     if amendment.kind == "launcher":
         os.environ.update(Rank.current().variables())
         return
-    os.environ[amendment.name] = amendment.name.lower()
-    replaced.append(_SAID["variable"].format(amendment.name))
+    os.environ[amendment.name] = value = made_up_value(amendment.name)
+    replaced.append(_SAID["variable"].format(amendment.name, value))
 
 
 def with_amendments(call: Callable[[], T]) -> T:
@@ -225,26 +226,31 @@ class _Renamed:
 
 
 def _without_keyword(path: str, module: ModuleType) -> None:
-    """Let a function or constructor, which may be in a class, take an argument that it no longer has."""
-    qualname, _, keyword = path.rpartition(".")
+    """Let a function or constructor, which may be in a class, take an argument that it no longer has, and its like."""
+    qualname, _, known = path.rpartition(".")
     *owners, name = qualname.split(".")
     holder: Any = functools.reduce(getattr, owners, module)
     function: Callable[..., Any] = vars(holder)[name]
     own = getattr(function, "__func__", function)
     kind = owners[-1] if owners else name
-    instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
-    is_known = keyword in ARGUMENTS.get(kind, {})
-    decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
-    has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind}"
+    parameters = inspect.signature(own).parameters.values()
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    taken = {each.name for each in parameters} - {known}
 
     @functools.wraps(own)
     def call(*arguments: Any, **named: Any) -> Any:
-        given = named.get(keyword)
-        asks = given is not None and given is not False and not (isinstance(given, int | float) and not given)
-        if keyword in named and not (decides_on_bytes and asks):
+        for keyword in [each for each in named if each == known or not (takes_any or each in taken)]:
+            instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
+            is_known = keyword in ARGUMENTS.get(kind, {})
+            decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
+            given = named[keyword]
+            asks = given is not None and given is not False and not (isinstance(given, int | float) and not given)
+            if decides_on_bytes and asks:
+                continue
             del named[keyword]
             if instead.name and asks:
                 named.setdefault(instead.name, given if instead.value == "{}" else _parsed(instead.value.format(given)))
+            has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind}"
             _texts[f"{has_none}: {f'it is taken as {instead.name}' if instead.name else 'it is left out'}"] = None
         return own(*arguments, **named)
 
@@ -306,6 +312,17 @@ def _with_ragged_arrays(_name: str, numpy: ModuleType) -> None:
         return made
 
     numpy.array, numpy.asarray = making(numpy.array), making(numpy.asarray)  # type: ignore[attr-defined]
+
+
+def _with_numbers_as_seeds(_name: str, random: ModuleType) -> None:
+    """Let `random.seed` take what counts as a whole number."""
+    seed = random.seed
+
+    @functools.wraps(seed)
+    def seeded(a: Any = None, *args: Any, **named: Any) -> None:
+        seed(operator.index(a) if hasattr(a, "__index__") else a, *args, **named)
+
+    setattr(random, seed.__name__, seeded)
 
 
 def _with_value(path: str, module: ModuleType) -> None:
@@ -415,6 +432,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "strings": _with_any_values,
     "ragged": _with_ragged_arrays,
     "sanity": without_sanity_check,
+    "seed": _with_numbers_as_seeds,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -430,10 +448,11 @@ _SAID = {
     "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
-    "variable": "the environment variable {} is not set: its own name, in small letters, is taken",
+    "variable": "the environment variable {} is not set: it is {}",
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
+    "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }

@@ -52,6 +52,7 @@ _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
 _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
+_NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
@@ -414,6 +415,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
+    (TypeError, _NO_SEED, lambda _error, _match: Amendment("seed", "random")),
     (ValueError, _RAGGED, lambda _error, _match: Amendment("ragged", "numpy")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),

@@ -116,13 +116,21 @@ def with_index_of_loader(hook: str, module: Any) -> None:
     setattr(module, _CALLS_HOOKS, call_with_index)
 
 
+_NUMBER = "optimizer_idx"
+"""Name of the argument of `training_step` for the number of the optimizer, before version 2."""
+
+
 def with_several_optimizers(_name: str, module: Any) -> None:
-    """Let a model train with several optimizers by its `training_step` alone, one after the other as in version 1."""
+    """Let a model train with several optimizers by its `training_step` alone, one after the other as in version 1.
+
+    So does one with an optimizer whose `training_step` takes its number.
+    """
     validate = module._validate_multiple_optimizers_support
 
     @functools.wraps(validate)
     def train_with_each(optimizers: list[Any], model: Any) -> None:
-        if len(optimizers) == 1 or not model.automatic_optimization:
+        takes_number = _NUMBER in inspect.signature(model.training_step).parameters
+        if not model.automatic_optimization or not (takes_number or len(optimizers) > 1):
             validate(optimizers, model)
             return
         step_of_one, model.automatic_optimization = model.training_step, False

@@ -134,7 +134,12 @@ def _gives(folder: Path, name: str, frame: FrameType) -> bool:
 
 
 def _has(module: Path, names: Sequence[str]) -> bool:
-    """Return True if a module has a module inside it, or the word in its text, of each of these names."""
+    """Return True if a module has a module inside it, or the word in its text, of each of these names.
+
+    A file has no modules inside it, so that only one name can be taken from it.
+    """
+    if len(names) > 1 and not module.is_dir():
+        return False
     for name in names:
         if (module / name).is_dir() or (module / f"{name}.py").is_file():
             module /= name
