@@ -114,8 +114,8 @@ def _project_folder_of(module: str, importer: str) -> str:
     if not is_users(importer):
         return ""
     package, _, inner = module.partition(".")
-    folders = folders_of_modules(_project_of(Path(importer))).get(package, ())
-    folders = [folder for folder in folders if not inner or (folder / package).is_dir()]
+    holding = folders_of_modules(_project_of(Path(importer))).get(package, ())
+    folders = [folder for folder in holding if not inner or (folder / package).is_dir()]
     return min(map(str, folders)) if len(folders) > 1 else ""
 
 
