@@ -795,8 +795,9 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _is_in(trained: Collection[int], module: nn.Module) -> bool:
-    """Return True if all parameters of a module that can be trained are among these."""
-    return all(id(each) in trained for each in module.parameters() if each.requires_grad)
+    """Return True if a module has parameters that can be trained, and all of them are among these."""
+    trainable = [each for each in module.parameters() if each.requires_grad]
+    return bool(trainable) and all(id(each) in trained for each in trainable)
 
 
 def _has_any(module: nn.Module, parameters: set[int]) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from memlint.base.after_import import after_import
 from memlint.base.patching import Patch, patched
@@ -27,19 +26,12 @@ def hooks(recorder: ScriptRecorder) -> list[Patch]:
         recorder.construction.note_optimizer(self)
         init(self, *args, **kwargs)
 
-    destroy = dist.destroy_process_group
-
-    def destroying(group: dist.ProcessGroup | None = None) -> None:
-        if recorder.num_steps:  # before, the step may be memlint's own, and exchange what the script's would
-            destroy(group)
-
     _follow_libraries(recorder)
     return [
         *availability.noting(),
         *recorder.construction.patches(),
         *recorder.shown.patches(),
         (torch.optim.Optimizer, "__init__", making),
-        (dist, "destroy_process_group", destroying),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
     ]
 

@@ -365,12 +365,13 @@ class MissingFiles:
         reader, called = _reader()
         writes = called is not None and called.f_code.co_name.startswith(_WRITING)
         is_of_media = _READERS.get(reader) in _MEDIA and kind_by_name(place) in _MEDIA and not writes
-        if kind_by_name(place) and _asks_for_size():
-            return self._make_alike(place)
-        if is_of_media or (called is not None and called.f_code.co_name in _OF_NUMBERS):
+        is_of_numbers = called is not None and called.f_code.co_name in _OF_NUMBERS
+        is_measured = bool(kind_by_name(place)) and _asks_for_size()
+        if is_of_media or is_of_numbers or is_measured:
             if not self._fake and kind_by_name(place):
                 not_there.append(f"wants the file {_shown(place)}")
-            return self.make(place, None)  # a reader that asks is about to open it
+            # a reader that asks is about to open it
+            return self._make_alike(place) if is_measured else self.make(place, None)
         is_weights = is_of_weights(place)  # for which a line may ask by a package: `g_pathmgr.exists(checkpoint)`
         is_of_package = is_weights and reader and reader not in _READERS
         frame = next(user_frames(), None) if is_of_package else _asking()

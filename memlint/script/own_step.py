@@ -21,6 +21,7 @@ from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -319,6 +320,8 @@ class _Plan:
         workload = replace(self.workload, inputs=inferred.inputs, dimensions=inferred.dimensions)
         for each in list(self.root.modules()):
             if isinstance(each, DistributedDataParallel) and not each.find_unused_parameters:
+                if not dist.is_initialized():  # the script has destroyed its group since
+                    dist.init_process_group()
                 wrap_again(each, find_unused_parameters=True)  # the loss is memlint's, and may leave some out
         program = Program(workload, self._constructed, self.place, accumulation_steps=self.accumulation)
         program.setup()

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from memlint.base.frames import chain, text_of
+from memlint.base.frames import chain, line_of, text_of
 from memlint.base.ownership import is_users
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.typed_commands import typed_configs
@@ -54,9 +54,11 @@ def unset_variable(error: BaseException) -> str:
     frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
         return str(error.args[0])
-    if frames and is_users(frames[-1].f_code.co_filename) and not _READERS.isdisjoint(frames[-1].f_code.co_names):
-        named = _NAME.findall(text_of(error))
-        return next((each for each in named if each not in os.environ), "")
+    last = frames[-1].f_code if frames else None
+    if last is not None and is_users(last.co_filename) and not _READERS.isdisjoint(last.co_names):
+        named = [each for each in _NAME.findall(text_of(error)) if each not in os.environ]
+        if named and line_of(error).lstrip().startswith("raise"):
+            return str(named[0])
     return next((found[1] for link in chain(error) if (found := _UNSET.search(text_of(link)))), "")
 
 

@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads import user_errors
 from memlint.workloads.construction.construct import complete
 from memlint.workloads.discover import find_workloads
+from memlint.workloads.environment_variables import made_up_value
 from memlint.workloads.user_errors import describe, missing_package, of_environment, what_to_do
 
 SENTENCE = "The 'requests' distribution was not found and is required by this application. \nTry: pip install x -U"
@@ -291,6 +293,20 @@ def test_a_variable_without_which_a_program_goes_on_with_none_is_named(tmp_path,
     assert "DATA_OF_TEST=VALUE" in what_to_do(raised_in(tmp_path, text))
     monkeypatch.setenv("DATA_OF_TEST", "data")
     assert "DATA_OF_TEST" not in what_to_do(raised_in(tmp_path, text.replace("place +", "None +")))
+
+
+def test_a_variable_that_a_function_of_the_program_misses_is_named(tmp_path):
+    text = """import os
+
+def read(name):
+    if name not in os.environ:
+        raise KeyError(f"{name} not defined and no default value is present!")
+
+read("PROJECT_OF_TEST")
+"""
+    assert "PROJECT_OF_TEST=VALUE" in what_to_do(raised_in(tmp_path, text, KeyError))
+    assert made_up_value("PROJECT_ROOT") == str(Path.cwd())
+    assert made_up_value("DATA_ROOT") == "data_root"
 
 
 @pytest.mark.parametrize(
