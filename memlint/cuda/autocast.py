@@ -121,8 +121,8 @@ def lower(value: Any) -> Any:
     cacheable = (
         value.dtype is torch.float32
         and value.requires_grad
+        and not is_view(value)  # of which PyTorch may raise in place of saying that it is no leaf
         and value.is_leaf
-        and not is_view(value)
         and torch.is_autocast_cache_enabled()
         and not torch.is_inference_mode_enabled()  # recorded runs free each cast at once in this case
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.private import is_view
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger
@@ -50,7 +51,8 @@ def _is_of_iteration(value: object, first: int | None, depth: int = 0) -> bool:
         return False
     if isinstance(value, torch.Tensor):
         is_new = is_virtual(value) and value.layout is torch.strided and first is not None
-        return value.grad_fn is not None or (is_new and entry_of(value).number >= (first or 0))
+        has_graph = value.requires_grad and (is_view(value) or not value.is_leaf)
+        return has_graph or (is_new and entry_of(value).number >= (first or 0))
     entries: Iterable[object] = ()
     if depth < _MOST_DEPTH:
         entries = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()

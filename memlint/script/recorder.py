@@ -21,7 +21,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.accelerator.lazy_imports import Compilation
-from memlint.accelerator.private import CALL_COMPILED, graph_task, part_of_rank, tree_leaves
+from memlint.accelerator.private import CALL_COMPILED, graph_task, is_view, part_of_rank, tree_leaves
 from memlint.accelerator.values import content
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
@@ -209,7 +209,7 @@ class ScriptRecorder(Recorder):
         trained = [t for t in inputs if t.requires_grad]
         if trained and self._was_written and self._leader is None:
             self._step_over()
-        self.roles.note_parameters([t for t in trained if t.is_leaf])
+        self.roles.note_parameters([t for t in trained if not is_view(t) and t.is_leaf])
 
     def _note_update(self, written: list[torch.Tensor]) -> None:
         """Take a write to parameters after a backward, outside of it, for a step by hand."""

@@ -49,6 +49,7 @@ class Amendment(NamedTuple):
         "hidden",
         "sanity",
         "seed",
+        "abstract",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -59,7 +60,8 @@ class Amendment(NamedTuple):
     and names a place or an account, or that a launcher sets; an assertion of the user's on values or a version; a
     model of timm by a former name; a hook that wants the number of its loader; spectra of real numbers; columns of
     texts that take other values; a package of the project behind an installed one of its name; a check of validation
-    that fails before Lightning trains; a seed that is a number of NumPy.
+    that fails before Lightning trains; a seed that is a number of NumPy;
+    a method that classes derived from one have to have.
     """
     owner: str
     """The module; for an option, the option."""

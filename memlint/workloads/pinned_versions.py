@@ -35,6 +35,8 @@ _CHANGING = (
     "accelerate",
 )
 """Packages whose new versions take away what programs use."""
+_OF_CONDA = {"torch-geometric": "pyg"}
+"""Other names of packages in environments of conda."""
 _MOST_FOLDERS = 8
 _OLDEST_TORCH = "2.10"
 """The oldest that memlint runs with."""
@@ -189,8 +191,8 @@ def _packages_of(error: BaseException) -> Iterator[str]:
 
 def _pins(distribution: str, file: Path) -> Iterator[tuple[SpecifierSet, str]]:
     """Yield the versions that files of the project around `file` ask for, each with its place."""
-    name = re.sub(r"[-_.]+", "[-_.]+", distribution)
-    return _asked(re.compile(rf"(?<![\w.-]){name}(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE), file)
+    names = (re.sub(r"[-_.]+", "[-_.]+", each) for each in (distribution, _OF_CONDA.get(distribution, "")) if each)
+    return _asked(re.compile(rf"(?<![\w.-])(?:{'|'.join(names)})(?:\[[\w,-]*\])?\s*({_VERSIONS})", re.IGNORECASE), file)
 
 
 def _asked(pattern: re.Pattern[str], file: Path) -> Iterator[tuple[SpecifierSet, str]]:

@@ -223,7 +223,7 @@ def meant_options(error: BaseException) -> str:
     if refusal is None:
         return ""
     known = list(refusal["self"]._option_string_actions)
-    unknown = [word for word in str(refusal["message"]).split() if re.match(r"--?\w", word)]
+    unknown = [word.rstrip(":") for word in str(refusal["message"]).split() if re.match(r"--?\w", word)]
     close = {word: get_close_matches(word.partition("=")[0], known, n=1) for word in unknown}
     meant = [f"{names[0]} for {word}" for word, names in close.items() if names and names[0] != word]
     return f"The script has {' and '.join(meant)}." if meant else ""

@@ -743,3 +743,23 @@ for images in torch.utils.data.DataLoader(data, batch_size=6, shuffle=True):
 def test_the_batch_in_an_object_with_tensors_is_that_of_the_settings(tmp_path: Path) -> None:
     (workload,) = run_text(tmp_path, BEGIN + NESTED).report.workloads
     assert (workload.error, workload.batch) == (None, 6)
+
+
+def test_weights_that_are_set_part_by_part_are_no_mistake(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        model = nn.GRU(8, 8).cuda()
+        for each in (model, nn.GRU(8, 8)):
+            for name, parameter in each.named_parameters():
+                for part in parameter.chunk(3, 0) if "weight" in name else ():
+                    nn.init.orthogonal_(part)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.zeros(3, 4, 8, device="cuda"))[0].sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")

@@ -64,7 +64,12 @@ _PACKAGE = {
             return _call_lightning_module_hook(model, "on_train_batch_start", "batch", 3)
     """,
     "settings.py": """
+        from abc import ABC, abstractmethod
         from dataclasses import dataclass
+
+        class Transform(ABC):
+            @abstractmethod
+            def forward(self, x): ...
 
         @dataclass
         class Settings:
@@ -345,6 +350,23 @@ def test_a_partial_that_hands_on_what_its_class_no_longer_takes_is_called_withou
         arguments = {"given": make()}["given"]
     """)
     assert variables["arguments"].eval_strategy == "no"
+
+
+def test_a_class_may_lack_a_method_that_its_installed_base_has_no_body_for(run):
+    variables = run("""
+        from boxes.settings import Transform
+
+        class Turned(Transform):
+            def __call__(self, x):
+                return -x
+
+        class Data:
+            def __init__(self, transform=Turned()):
+                self.transform = transform
+
+        value = Data().transform(3)
+    """)
+    assert variables["value"] == -3
 
 
 def test_a_seed_may_be_a_number_of_numpy_as_before_python_3_11(run, monkeypatch):

@@ -69,6 +69,12 @@ def test_a_package_that_a_line_only_names_has_nothing_to_do_with_what_another_ob
     )
 
 
+def test_a_package_may_have_another_name_in_an_environment_of_conda(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(pinned_versions._OF_CONDA, "networkx", "nx")
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - nx=1.11=py38_0\n")
+    assert "pip install networkx==1.11" in of_another_version(_error(tmp_path))
+
+
 def test_the_cause_of_an_error_of_another_kind_counts(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("networkx==1.11\n")
     wrapped = RuntimeError("Error in call to target 'nets.model.build'")

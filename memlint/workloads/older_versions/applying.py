@@ -314,6 +314,12 @@ def _with_ragged_arrays(_name: str, numpy: ModuleType) -> None:
     numpy.array, numpy.asarray = making(numpy.array), making(numpy.asarray)  # type: ignore[attr-defined]
 
 
+def _without_abstract_methods(name: str, module: ModuleType) -> None:
+    """Let classes derive from one without the methods that it has no body for."""
+    kind: Any = functools.reduce(getattr, name.split("."), module)
+    kind.__abstractmethods__ = frozenset()
+
+
 def _with_numbers_as_seeds(_name: str, random: ModuleType) -> None:
     """Let `random.seed` take what counts as a whole number."""
     seed = random.seed
@@ -433,6 +439,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "ragged": _with_ragged_arrays,
     "sanity": without_sanity_check,
     "seed": _with_numbers_as_seeds,
+    "abstract": _without_abstract_methods,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _SAID = {
@@ -452,6 +459,7 @@ _SAID = {
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
+    "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",

@@ -52,6 +52,7 @@ _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
 _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
+_ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with")
 _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
@@ -281,6 +282,15 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
     return Amendment("keyword", module, f"{qualname}.{keyword}") if is_installed_package(module) else None
 
 
+def _of_abstract(error: BaseException, name: str) -> Amendment | None:
+    """A class of the user's lacks a method that the installed one from which it derives has no body for."""
+    named = _named_at(*list(traceback.walk_tb(error.__traceback__))[-1])
+    kind = next((each for each in named if isinstance(each, type) and each.__name__ == name), object)
+    bases = (each for each in kind.__mro__[1:] if getattr(each, "__abstractmethods__", ()))
+    places = ((each.__module__, each.__qualname__) for each in bases if is_installed_package(each.__module__))
+    return next((Amendment("abstract", *place) for place in places), None)
+
+
 def _of_positional(error: BaseException, _match: re.Match[str]) -> Amendment | None:
     """The second argument of pandas' `apply`, before version 3, said whether to convert the result."""
     for frame, _line in traceback.walk_tb(error.__traceback__):
@@ -415,6 +425,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
+    (TypeError, _ABSTRACT, lambda error, match: _of_abstract(error, match[1])),
     (TypeError, _NO_SEED, lambda _error, _match: Amendment("seed", "random")),
     (ValueError, _RAGGED, lambda _error, _match: Amendment("ragged", "numpy")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
