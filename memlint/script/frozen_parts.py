@@ -31,10 +31,13 @@ def batch_when_freed(trees: Iterable[ast.AST]) -> str:
 
 
 def _freeing(trees: Iterable[ast.AST]) -> Iterator[ast.If]:
-    """Yield the conditions in loops under which parameters are freed."""
-    loops = (loop for tree in trees for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While))
-    under_condition = (part for loop in loops for part in ast.walk(loop) if isinstance(part, ast.If))
-    return (part for part in under_condition if any(map(_frees, ast.walk(part))))
+    """Yield the conditions in loops under which parameters are freed; not of a function that only does that."""
+    for tree in trees:
+        functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and "freeze" in each.name)
+        tools = {id(node) for each in functions for node in ast.walk(each)}
+        loops = (each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While) and id(each) not in tools)
+        under_condition = (part for loop in loops for part in ast.walk(loop) if isinstance(part, ast.If))
+        yield from (part for part in under_condition if any(map(_frees, ast.walk(part))))
 
 
 def _is_frozen(module: nn.Module) -> bool:

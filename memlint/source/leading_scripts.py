@@ -33,6 +33,8 @@ _MOST_UNCERTAIN = 2
 _MOST_BEFORE_SHOWN, _MOST_SHOWN = 2, 2
 """Scripts that train which come before programs that documents show, and the number of these."""
 _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|fit|tune)(?![a-z]).*", re.IGNORECASE)
+_TRAINS_FURTHER = re.compile(r"fine[_-]?tun|lin(ear)?[_-]?prob|transfer", re.IGNORECASE)
+"""Parts of the names of those that train what another one has trained before."""
 _OTHERWISE = re.compile(
     r"(.*[_-])?(eval(uate|uation)?|val(idate)?|(?<!cross.)validation|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|examples?|"
@@ -282,6 +284,7 @@ class LeadingScripts:
             not _may_train(self._files.text(command.script)),
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
+            _TRAINS_FURTHER.search(_stem(command)) is not None,
             steps,
             command.num_placeholders,
             self._num_unusual(command),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from memlint.source.typed_commands import TypedCommand
 
-ADDED = re.compile(r"add_argument\(((?:[^()]|\([^()]*\))*)\)")
+ADDED = re.compile(r"add_argument\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 FLAG = re.compile(r"[\"'](--?[\w-]+)[\"']")
 """A call that adds an option, with what it is given, and the names of the option in it."""
 _CHOICES = re.compile(r"\bchoices\s*=\s*[\[(]([^\])]*)[\])]")

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from memlint.source.leading_scripts import LeadingScripts, likeliest_command, training_command
+from memlint.source.option_texts import model_option
 from memlint.source.project_files import ProjectFiles
 from memlint.source.typed_commands import concrete, is_placeholder, typed_commands
 
@@ -441,6 +442,19 @@ def test_an_option_is_not_the_name_of_the_file(tmp_path):
 def test_a_choice_that_a_script_requires_is_given_best_one_without_data(tmp_path, added, arguments):
     project(tmp_path, model=MODEL, train=f"parser.add_argument({added})\n{TRAIN}")
     assert leading(tmp_path) == [f"train.py{arguments}"]
+
+
+def test_a_training_comes_before_one_that_goes_on_with_its_weights(tmp_path):
+    readme = "```\npython run_finetuning.py --lr 1\npython run_pretraining.py --lr 2\n```\n"
+    project(tmp_path, model=MODEL, run_finetuning=TRAIN, run_pretraining=TRAIN, **{"README.md": readme})
+    assert leading(tmp_path) == ["run_pretraining.py --lr 2", "run_finetuning.py --lr 1"]
+
+
+def test_an_option_may_say_its_default_in_its_help():
+    text = (
+        "parser.add_argument('--model', default='net_small', type=str,\n    help='Name of it (default: %(default)s)')\n"
+    )
+    assert model_option(text)[::2] == ("--model", "net_small")
 
 
 def test_a_placeholder_in_a_folder_of_configs_is_the_first_of_them(tmp_path):

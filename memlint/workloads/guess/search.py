@@ -24,6 +24,8 @@ from memlint.workloads.user_errors import describe, of_environment, what_to_do
 
 MOST_TRIALS, MOST_SECONDS = 48, 15
 """Limits of a search."""
+_COLOURS, _LARGEST_SIDE, _LONGEST = 3, 4096, 8
+"""Channels of pictures, the most pixels of a side, and how often the other side may be in it."""
 _MOST_ALONE = 3
 """As many trials are repeated with a batch of 1."""
 DECLARE = (
@@ -68,13 +70,21 @@ def search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tria
             raise WorkloadError(f"{type(stage.model).__name__} cannot be called here: {describe(trial.error)}", hint)
         trials.append(trial)
         for rank, better in enumerate(repairs(trial, sizes)):
-            if better not in seen and all(is_size(n) for spec in better for n in spec.shape if type(n) is int):
+            if better not in seen and all(map(_is_credible, better)):
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
     alone = _alone(stage, trials)
     if alone is not None:
         return alone
     raise failure_of(stage, trials)
+
+
+def _is_credible(spec: InputSpec) -> bool:
+    """Return True unless a size is none, or an image is larger, or longer, than any that a model is trained with."""
+    sizes = [size for size in spec.shape if type(size) is int]
+    is_image = len(spec.shape) == 4 and spec.shape[1] == _COLOURS and len(sizes) > 2
+    is_odd = is_image and (max(sizes[1:]) > _LARGEST_SIDE or max(sizes[1:]) > _LONGEST * min(sizes[1:]))
+    return all(map(is_size, sizes)) and not is_odd
 
 
 def _alone(stage: TrialModel, trials: Sequence[Trial]) -> Trial | None:
