@@ -142,6 +142,8 @@ class MissingFiles:
         self._overlay, self._folder, self._fake, self._seq = overlay, folder, fake, seq
         self._asked: dict[str, Frame] = {}
         self._reported: Counter[str] = Counter()
+        self._has_lists = False
+        """True if a text of a public data set was made, which may list its images."""
         self._alike: dict[str, str] = {}
         """Files that were made, by the ends of their names, which stand for others."""
         self._checkpoints: set[str] = set()
@@ -186,6 +188,7 @@ class MissingFiles:
             described = _shown(own)
         else:
             described = written(kind, place, path, options | {"seq": self._seq})
+        self._has_lists |= kind == "public" and kind_by_name(place) not in _MEDIA
         if is_blank:
             return True
         self._report(shown, f"the file {shown} is not there: replaced by {described}", "files")
@@ -399,8 +402,8 @@ class MissingFiles:
                 return self.make(place, None)
             self._make_blanks(iter([place]))
             return True
-        is_in_made = os.path.dirname(place) in self._overlay.fake and kind_by_name(place) in _MEDIA  # noqa: PTH120
-        if is_in_made or self._is_pair(place):
+        is_in_made = os.path.dirname(place) in self._overlay.fake or (self._has_lists and is_public(place))  # noqa: PTH120
+        if (is_in_made and kind_by_name(place) in _MEDIA) or self._is_pair(place):
             self._make_blanks(iter([place]))
             return True
         if not gives_up(frame.f_code.co_filename, frame.f_lineno):

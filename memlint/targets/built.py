@@ -92,6 +92,8 @@ class BuiltModel(BuiltClass):
     """Names of the modules and parameters in it that are frozen, where the rest is trained."""
     is_freed_later: bool = False
     """True if the training frees them after some epochs."""
+    num_gpus: int = 1
+    """Number of GPUs among which DataParallel divides its batches."""
 
     @property
     def takes_picture(self) -> bool:

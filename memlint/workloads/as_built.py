@@ -133,6 +133,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     )
     if asked.trainer:
         built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
+    if model.num_gpus > 1:
+        built_by += f"; its batch is that of {model.num_gpus} GPUs, among which DataParallel divides it"
     trains = not is_part and workload.mode == "train"
     copies = 0 if not trains else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []

@@ -337,6 +337,16 @@ def test_a_model_that_another_module_holds_too_has_the_inputs_of_its_own_call(tm
     assert [each["shape"] for each in part["inputs"]] == [[6, 8]]
 
 
+@pytest.mark.parametrize("gpus", [[0], [0, 1, 2, 3]])
+def test_a_wrapper_for_several_gpus_says_how_many(tmp_path: Path, gpus: list[int]) -> None:
+    text = f"""
+    model = nn.DataParallel(Net(Config(width=8)), device_ids={gpus}).cuda()
+    raise RuntimeError
+    """
+    (model,) = built(tmp_path, MODEL + text)["models"]
+    assert model["num_gpus"] == len(gpus)
+
+
 def test_a_scripted_copy_is_no_model(tmp_path: Path) -> None:
     text = """
     net = Net(Config(width=8))

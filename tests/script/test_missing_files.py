@@ -729,3 +729,14 @@ def test_files_of_a_folder_have_the_end_of_the_name_that_is_taken(tmp_path):
     """
     ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
     assert (ran.error, ran.stdout.strip()) == (None, "True")
+
+
+def test_images_that_the_text_of_a_public_data_set_lists_are_there(tmp_path):
+    text = """\
+        import csv, os
+
+        names = [row[0] for row in csv.reader(open("celeba/list_eval_partition.csv"))][1:40:7]
+        print({os.path.exists(f"celeba/img_align_celeba/{name}") for name in names}, names[0].endswith(".jpg"))
+    """
+    ran = run(tmp_path / "p", textwrap.dedent(text), fake=True)
+    assert (ran.error, ran.stdout.strip()) == (None, "{True} True")

@@ -122,6 +122,13 @@ def test_a_model_is_built_with_the_arguments_and_inputs_of_the_script(write):
     assert typed.inputs[0].shape == ("batch", 4)
 
 
+def test_a_batch_that_is_divided_among_gpus_is_said_to_be_that_of_all(write):
+    path = write(NETS)
+    model = BuiltModel(**kind(path, "Net", argparse.Namespace(width=4), nn.Linear(4, 4)), num_gpus=4)
+    (workload,) = found(path, asked(model))
+    assert workload.built_by.endswith("its batch is that of 4 GPUs, among which DataParallel divides it")
+
+
 @pytest.mark.parametrize(
     ("shape", "batch", "named"),
     [

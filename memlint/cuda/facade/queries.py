@@ -240,10 +240,12 @@ def _is_acceptable(tensor: torch.Tensor) -> bool:
 
 def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:
     """Stand in for the constructor of `DataParallel`: the one GPU gets the whole batch."""
-    if device_ids is not None and len(device_ids) > 1:
-        state.assume(f"DataParallel over {len(device_ids)} GPUs runs on one, which gets the whole batch")
+    num_gpus = 1 if device_ids is None else len(device_ids)
+    if num_gpus > 1:
+        state.assume(f"DataParallel over {num_gpus} GPUs runs on one, which gets the whole batch")
         device_ids = [0]
     _init_parallel(self, module, device_ids, *args, **kwargs)
+    vars(self)["num_gpus"] = num_gpus
 
 
 def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int) -> torch.Tensor:
