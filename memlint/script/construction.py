@@ -50,8 +50,8 @@ from memlint.script.settings_by_name import (
     named_optimizer,
     named_setting,
     sizes_of,
-    typed_values,
     values_in,
+    with_typed,
 )
 from memlint.source.training_loop import OPTIMIZERS
 from memlint.targets.built import Built, BuiltClass, BuiltInput, BuiltModel, BuiltOptimizer, Setting
@@ -333,7 +333,7 @@ class Construction:
         self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
         own = [each for each in frames if is_users(each.f_code.co_filename)]
         self.frames, self.namespaces = frames if error is not None else own, list(namespaces)
-        self.values = [*typed_values(self._script.arguments), *values_in(own, self.namespaces)]
+        self.values = with_typed(self._script.arguments, values_in(own, self.namespaces))
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
 

@@ -106,8 +106,22 @@ def values_in(frames: Iterable[FrameType], others: Iterable[Mapping[str, Any]] =
     return found
 
 
-def typed_values(arguments: Sequence[str]) -> list[Value]:
-    """Return the whole numbers of a command line by their options, as in `--batch_size 8` and `data.batch_size=8`."""
+def with_typed(arguments: Sequence[str], values: Sequence[Value]) -> list[Value]:
+    """Return the whole numbers of a command line, `--batch_size 8` and `data.batch_size=8`, and then the values.
+
+    A batch that the program has divided since, as among its ranks, is not the one that was typed.
+    """
+    kept = (each for each in _typed(arguments) if each.name not in BATCH or not _is_divided(each, values))
+    return [*kept, *values]
+
+
+def _is_divided(typed: Value, values: Iterable[Value]) -> bool:
+    """Return True if the program has a part of a number under its name, and not the number itself."""
+    whole, same = int(typed.value), {each.value for each in values if each.name == typed.name}
+    return whole not in same and any(type(part) is int and part > 1 and whole % part == 0 for part in same)
+
+
+def _typed(arguments: Sequence[str]) -> list[Value]:
     pairs = re.findall(r"(?:^|\s)-{0,2}([A-Za-z][\w.-]*)[= ](\d+)(?=\s|$)", " ".join(arguments))
     return [Value((name.rpartition(".")[2],), int(number)) for name, number in pairs]
 

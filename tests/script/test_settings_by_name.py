@@ -24,8 +24,8 @@ from memlint.script.settings_by_name import (
     named_optimizer,
     named_setting,
     sizes_of,
-    typed_values,
     values_in,
+    with_typed,
 )
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def test_the_batch_size_is_that_of_training(variables: dict[str, Any], batch: in
 
 
 def test_a_setting_that_is_typed_comes_before_those_that_the_script_has() -> None:
-    typed = typed_values(["task=train", "task.data.batch_size=8", "--accum_iter", "4", "--lr", "1e-3", "model=v9-c"])
-    values = [*typed, *values_in((), [{"batch_size": 32, "args": Namespace(accum_iter=1)}])]
+    typed = ["task=train", "task.data.batch_size=8", "--accum_iter", "4", "--lr", "1e-3", "model=v9-c"]
+    values = with_typed(typed, values_in((), [{"batch_size": 32, "args": Namespace(accum_iter=1)}]))
     assert [named_setting(values, names).value for names in (BATCH, ACCUMULATION)] == [8, 4]  # type: ignore[union-attr]
 
 
@@ -233,3 +233,9 @@ def test_images_are_as_many_times_smaller_than_what_a_model_makes_of_them_as_its
     values = [Value(("opt", "scale"), scale), Value(("opt", "datasets", "train", "gt_size"), 256)]
     assert sizes_of(values)["image_size"] == side
     assert sizes_of([*values, Value(("opt", "img_size"), 48)]).get("image_size") is None
+
+
+def test_what_the_program_makes_of_a_typed_number_counts() -> None:
+    halved = [Value(("args", "batch_size"), 256), Value(("args", "epochs"), 3)]
+    assert with_typed(["--batch_size", "512", "--epochs", "3"], halved) == [Value(("epochs",), 3), *halved]
+    assert with_typed(["--batch_size", "512"], halved[1:]) == [Value(("batch_size",), 512), *halved[1:]]
