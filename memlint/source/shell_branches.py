@@ -5,6 +5,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {"=": operator.eq, "==": operator.eq, "!=": operator.ne}
+_OF_NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
 _UNKNOWN = re.compile(r"[$`*?]")
 UNQUOTED = r"(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)"
 _SEPARATORS = re.compile(rf"\s*(?:&&|\|\||;|\||(?<![>&\d])&(?![>&\d]))\s*{UNQUOTED}")
@@ -60,8 +68,13 @@ class _If:
 def _result(test: Sequence[str]) -> bool | None:
     """Return the result of `[ -n text ]`, `[ text = other ]` and the like; None where it is not known."""
     match [word for word in test if word not in ("[", "[[", "]", "]]")]:
+        case ["!", *rest]:
+            result = _result(rest)
+            return None if result is None else not result
         case ["-n" | "-z" as question, text] if not _UNKNOWN.search(text):
             return bool(text) == (question == "-n")
         case [left, symbol, right] if symbol in _COMPARISONS and not _UNKNOWN.search(left + right):
             return _COMPARISONS[symbol](left, right)
+        case [left, symbol, right] if symbol in _OF_NUMBERS and left.isdecimal() and right.isdecimal():
+            return _OF_NUMBERS[symbol](int(left), int(right))
     return None

@@ -44,8 +44,13 @@ _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
+_QUOTED = re.compile(r"^[ \t]*(?:export[ \t]+)?\w+\+?=\"[^\"\n]*\n[^\"]*\"", re.MULTILINE)
+"""What a variable is given on several lines."""
+_LENGTH = re.compile(r"\$\{#(\w+)\}")
 _OF_VARIABLE = re.compile(r"\s*(?:eval\s+|(?=\"?\$\{?\w))")
 """Beginning of a line that runs what a variable holds."""
+_STARTS_VARIABLE = re.compile(r"\b(?:python[\d.]*|torchrun|launch)\s+\"?\$\{?\w")
+"""A program that is started with what a variable holds."""
 _COMPUTED = re.compile(r"\$|`")
 """Pattern of text that a shell replaces: a variable that is not known, or the output of a command."""
 _OF_BRANCHES = re.compile(r"\s*(?:if|elif|then|else|fi)\b")
@@ -320,6 +325,8 @@ def _steps(line: str, variables: dict[str, str], commands: Collection[str]) -> I
     """Yield the commands of a line that run something or change the folder."""
     if _OF_VARIABLE.match(line):
         line = _with_values(_OF_VARIABLE.sub("", line), variables).strip("\"'")
+    elif _STARTS_VARIABLE.search(line):
+        line = _with_values(line, variables)
     if any(each in line for each in (*_OF_COMMANDS, *commands)):  # which is found much faster than the pattern
         steps = _STEPS.split(_CUT.sub("", _OPTIONAL.sub("", line)))
         own = (any(each in step for each in commands) for step in steps)
@@ -345,7 +352,10 @@ def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
     number, in_code = 1, path.suffix == ".sh"
     if not in_code and "<pre" in text:
         text = _PREFORMATTED.sub(lambda match: "    " + html.unescape(match[1]).replace("\n", "\n    "), text)
-    for logical in _CONTINUED.sub("\1", text).split("\n"):
+    text = _CONTINUED.sub("\1", text)
+    if path.suffix == ".sh":
+        text = _QUOTED.sub(lambda match: match[0].replace("\n", "\1"), text)
+    for logical in text.split("\n"):
         joined = logical.replace("\1", " ")
         line = _PROMPT.sub("", joined)
         if path.suffix != ".sh" and _FENCE.match(line):
@@ -365,7 +375,7 @@ def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -
     if match := _ASSIGNED.match(line):
         before = variables.get(match[1], "") if match[2] else ""
         value = before + _with_values(match[3].strip("\"'"), variables)
-        if value and not _COMPUTED.search(value):
+        if value and (" --" in value or not _COMPUTED.search(value)):  # of a command other parts are known
             variables[match[1]] = value
             loops.pop(match[1], None)
     elif match := _LOOPED.match(line):
@@ -387,7 +397,8 @@ def _with_values(text: str, variables: dict[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1] or match[3], match[2] if match[2] else match[0])
 
-    return computed(_VARIABLE.sub(value, text), variables)
+    measured = _LENGTH.sub(lambda match: str(len(variables[match[1]])) if match[1] in variables else match[0], text)
+    return computed(_VARIABLE.sub(value, measured), variables)
 
 
 def _words(step: str, variables: dict[str, str], rest: Sequence[str] = ()) -> list[str]:

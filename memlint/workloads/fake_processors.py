@@ -34,7 +34,7 @@ _READERS = (
     ("transformers.video_processing_utils", "VideoProcessorMixin", "get_video_processor_dict"),
     ("transformers.video_processing_utils", "BaseVideoProcessor", "get_video_processor_dict"),  # earlier
 )
-"""What reads the settings of a processor: a module, a class of it and its method."""
+"""Methods that read the settings of a processor: a module, a class of it and its method."""
 
 
 def replace_processors(put: Put, *, fake: bool) -> None:

@@ -100,6 +100,27 @@ def test_variables_of_a_shell_script_have_the_values_that_it_gives_them(tmp_path
     ]
 
 
+def test_a_command_that_a_variable_of_several_lines_holds_is_read(tmp_path):
+    project(tmp_path, train=TRAIN)
+    script = """
+        gpus=0      # one
+        rows=8
+        cmd="train.py --rows ${rows} \\
+            --gpus ${gpus} --name `date`
+            --root data"
+        if [ ! -z "$rows" ]; then
+            cmd="${cmd} --more 1"
+        fi
+        if [ ${#gpus} -gt 1 ]; then
+            cmd="-m torch.distributed.launch ${cmd}"
+        fi
+        CUDA_VISIBLE_DEVICES=${gpus} python ${cmd}
+    """
+    (tmp_path / "run.sh").write_text(dedent(script))
+    (words,) = commands_in(tmp_path)
+    assert words == ("train.py", "--rows", "8", "--gpus", "0", "--name", "`date`", "--root", "data", "--more", "1")
+
+
 def test_a_script_is_found_in_the_folder_that_the_text_goes_to_or_where_there_is_only_one(tmp_path):
     project(tmp_path, a__tools__train=TRAIN, b__fit=TRAIN)
     (tmp_path / "README.md").write_text("```\ncd a\npython tools/train.py\n```\n```\npython fit.py\n```\n")
