@@ -58,7 +58,8 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
         message, hint = furthest.error.message, furthest.error.hint
     elif furthest.built is not None and (furthest.built.ending.is_failure or furthest.built.lacks):
         ending = furthest.built.ending
-        message, hint = ending.reason, " ".join(filter(None, (furthest.built.lacks, ending.hint)))
+        lacks = "" if ending.hint.startswith("Install ") else furthest.built.lacks  # which it names itself
+        message, hint = ending.reason, " ".join(filter(None, (lacks, ending.hint)))
     else:
         return f"Type {command}."
     which = "" if str(furthest.script.command.script) == request.path else ", which comes furthest"

@@ -117,3 +117,9 @@ def test_a_script_that_nobody_types_and_that_may_lead_elsewhere_comes_less_far_t
     other, own = ended("the script raised KeyError: 'a'"), ended("the script raised KeyError: 'b'")
     hint = hint_of("", attempts=[("train.py", other, None, False), ("export.py", own, None, True, False)])
     assert hint.startswith("Mend what ends the script. Then type memlint run export.py --depth 2, which comes furthest")
+
+
+def test_a_package_that_ends_the_script_is_named_once(hint_of, tmp_path):
+    install = "Install gates where memlint runs: pip install gates; or run memlint in the project's environment."
+    lacking = ended("the script raised ModuleNotFoundError", tmp_path / "model.py", hint=install, lacks=install)
+    assert hint_of("", attempts=[("train.py", lacking)]).count("Install") == 1
