@@ -45,7 +45,7 @@ _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
 _QUOTED = re.compile(r"^[ \t]*(?:export[ \t]+)?\w+\+?=\"[^\"\n]*\n[^\"]*\"", re.MULTILINE)
-"""What a variable is given on several lines."""
+"""A variable that gets a text of several lines."""
 _LENGTH = re.compile(r"\$\{#(\w+)\}")
 _OF_VARIABLE = re.compile(r"\s*(?:eval\s+|(?=\"?\$\{?\w))")
 """Beginning of a line that runs what a variable holds."""

@@ -121,6 +121,7 @@ def of_environment(error: BaseException) -> str:
 
 
 def _of_own_call(error: BaseException) -> str:
+    """Return the two lines of the project that disagree where it calls a function of its own with other arguments."""
     if (function := own_function_refusing(error)) is None:
         return ""
     code = function.__code__

@@ -21,6 +21,7 @@ from memlint.workloads.discover import find_workloads
 from memlint.workloads.guess.dimension_names import of_one_size
 from memlint.workloads.guess.inferred import Inferred
 from memlint.workloads.guess.inputs import in_dtype, infer_inputs
+from memlint.workloads.guess.search import is_credible
 from memlint.workloads.guess.unstated import unstated_input, unstated_size
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
@@ -1110,3 +1111,19 @@ def test_a_map_of_many_features_is_as_small_as_those_of_usual_models(tmp_path, f
         "        return self.attention(encoded.view(encoded.size(0), -1, encoded.size(-1))).mean(1)\n"
     )
     assert inputs(path) == [f"encoded [batch, {sides[0]}, {sides[1]}, {features}] float32"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "credible"),
+    [
+        (("batch", 3, 224, 224), True),
+        ((6, 3, 224, 224), True),
+        (("batch", 3, 1024, 128), True),
+        (("batch", 1, 80, 3000), True),
+        (("batch", 3, 10752, 256), False),
+        (("batch", 3, 8192, 8192), False),
+        (("batch", 0), False),
+    ],
+)
+def test_pictures_that_no_model_is_trained_with_are_no_guess(shape, credible):
+    assert is_credible(InputSpec("x", shape)) is credible

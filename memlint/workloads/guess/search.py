@@ -70,7 +70,7 @@ def search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tria
             raise WorkloadError(f"{type(stage.model).__name__} cannot be called here: {describe(trial.error)}", hint)
         trials.append(trial)
         for rank, better in enumerate(repairs(trial, sizes)):
-            if better not in seen and all(map(_is_credible, better)):
+            if better not in seen and all(map(is_credible, better)):
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
     alone = _alone(stage, trials)
@@ -79,12 +79,14 @@ def search(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes) -> Tria
     raise failure_of(stage, trials)
 
 
-def _is_credible(spec: InputSpec) -> bool:
+def is_credible(spec: InputSpec) -> bool:
     """Return True unless a size is none, or an image is larger, or longer, than any that a model is trained with."""
-    sizes = [size for size in spec.shape if type(size) is int]
-    is_image = len(spec.shape) == 4 and spec.shape[1] == _COLOURS and len(sizes) > 2
-    is_odd = is_image and (max(sizes[1:]) > _LARGEST_SIDE or max(sizes[1:]) > _LONGEST * min(sizes[1:]))
-    return all(map(is_size, sizes)) and not is_odd
+    if not all(is_size(size) for size in spec.shape if type(size) is int):
+        return False
+    sides = [size for size in spec.shape[2:] if type(size) is int]
+    if len(spec.shape) != 4 or spec.shape[1] != _COLOURS or not sides:
+        return True
+    return max(sides) <= min(_LARGEST_SIDE, _LONGEST * min(sides))
 
 
 def _alone(stage: TrialModel, trials: Sequence[Trial]) -> Trial | None:
