@@ -572,7 +572,7 @@ class Construction:
             fed=self.fed(root, loop),
             frozen=(frozen := frozen_parts(module)),
             is_freed_later=bool(frozen) and loop.frees_parameters(),
-            num_gpus=vars(root).get("num_gpus", 1),
+            num_gpus=len(root.device_ids) or 1 if isinstance(root, nn.DataParallel) else 1,
         )
 
     def _class(self, module: nn.Module) -> tuple[str, str, str, int, Frame | None, bytes | None, str]:

@@ -211,7 +211,7 @@ class _Plan:
     def of(cls, recorder: ScriptRecorder) -> _Plan | None:
         """Plan the step of the trained or largest model; None if no model was built."""
         construction, script = recorder.construction, recorder.script
-        root = _on_one_gpu(next(iter(construction.finished_roots()), None))
+        root = _without_own_division(next(iter(construction.finished_roots()), None))
         if root is None:
             return None
         model = unwrapped(root)
@@ -397,9 +397,12 @@ def _is_called(model: nn.Module, fed: FedCall | None) -> bool:
     return not calls_training_step(model) and not (fed is not None and calls_methods(model, fed))
 
 
-def _on_one_gpu(root: nn.Module | None) -> nn.Module | None:
-    """Return the model in a wrapper that would give each of several GPUs a part of the batch."""
-    return root.module if isinstance(root, nn.DataParallel) else root
+def _without_own_division(root: nn.Module | None) -> nn.Module | None:
+    """Return the model in a wrapper that divides batches among several GPUs in its own way."""
+    if isinstance(root, nn.DataParallel) and type(root).forward is not nn.DataParallel.forward:
+        module: nn.Module = root.module
+        return module
+    return root
 
 
 def _is_to_be_trained(recorder: ScriptRecorder, model: nn.Module) -> bool:

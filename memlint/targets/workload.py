@@ -241,6 +241,8 @@ class Workload:
     """Number of averages of its weights that stay beside it."""
     frozen: tuple[str, ...] = ()
     """Names of modules and parameters that are not trained."""
+    num_gpus: int = 1
+    """Number of GPUs among which DataParallel divides its batch, of which the first is analysed."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""

@@ -133,8 +133,9 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     )
     if asked.trainer:
         built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
-    if model.num_gpus > 1:
-        built_by += f"; its batch is that of {model.num_gpus} GPUs, among which DataParallel divides it"
+    num_gpus = 1 if is_part else model.num_gpus
+    if num_gpus > 1:
+        built_by += f"; the first of {num_gpus} GPUs, among which DataParallel divides the batch"
     trains = not is_part and workload.mode == "train"
     copies = 0 if not trains else sum(each.is_copy and each.qualname == model.qualname for each in asked.built.models)
     assumptions = []
@@ -165,6 +166,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         recorded=kind.arguments,
         built_by=built_by,
         copies=copies,
+        num_gpus=num_gpus,
         frozen=model.frozen if trains and not model.is_freed_later else (),
         found=(*assumptions, *workload.found),
     )

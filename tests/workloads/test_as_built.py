@@ -122,11 +122,12 @@ def test_a_model_is_built_with_the_arguments_and_inputs_of_the_script(write):
     assert typed.inputs[0].shape == ("batch", 4)
 
 
-def test_a_batch_that_is_divided_among_gpus_is_said_to_be_that_of_all(write):
+def test_a_batch_that_is_divided_among_gpus_is_said_to_be_so(write):
     path = write(NETS)
     model = BuiltModel(**kind(path, "Net", argparse.Namespace(width=4), nn.Linear(4, 4)), num_gpus=4)
     (workload,) = found(path, asked(model))
-    assert workload.built_by.endswith("its batch is that of 4 GPUs, among which DataParallel divides it")
+    assert workload.built_by.endswith("the first of 4 GPUs, among which DataParallel divides the batch")
+    assert workload.num_gpus == 4
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,8 @@ GET_ACCELERATOR = "_get_accelerator"
 """Name of the function of `compiled` that gives the device of this process's accelerator."""
 parallel_functions: Any = _functions
 """Module of what `DataParallel` does between GPUs."""
+BROADCAST_COALESCED = "_broadcast_coalesced"
+"""Name of the function of `compiled` that copies tensors to several GPUs in large buffers."""
 GET_STREAM = "_get_stream"
 """Name of the function of `parallel_functions` that gives the stream in which `DataParallel` copies its inputs."""
 SCATTER = "_scatter"

@@ -1,30 +1,24 @@
 """`torch.cuda.*`: queries about the simulated GPU, answered from the catalogue and the simulation."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # `from cudnn import rnn` gives a setting of that name in torch 2.10
 import torch.distributed as dist
-from torch import nn
 
-from memlint.accelerator import state
 from memlint.accelerator.private import (
     CUDA_INITIALIZED,
     CUDART,
-    GATHER,
-    GET_STREAM,
     NVTX,
-    SCATTER,
     USES_CUDNN_FOR_WEIGHTS,
     accelerator_functions,
     compiled,
     cuda_functions,
-    parallel_functions,
 )
-from memlint.cuda.facade import graphs, memory, streams
+from memlint.cuda.facade import data_parallel, graphs, memory, streams
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import cudnn_versions
 from memlint.memory.devices import Device
@@ -211,52 +205,24 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "use_mem_pool": _nothing_different(),
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
-        nn.DataParallel: {"__init__": _on_one_gpu},
-        parallel_functions: {GET_STREAM: _copying_stream},
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {NVTX: _Silent()},
         torch.backends.cudnn: {"is_acceptable": _is_acceptable, "version": lambda: cudnn_versions()[0]},
         compiled: {
-            SCATTER: lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
-            GATHER: _gather,
             **statistics.patches(),
             **cuda_functions({"clearCublasWorkspaces": simulation.workspaces.clear}),
         },
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
     }
     replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
-    replaced += [*streams.patches(), *graphs.patches()]
+    replaced += [*streams.patches(), *graphs.patches(), *data_parallel.patches()]
     return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
-
-
-_init_parallel = nn.DataParallel.__init__
 
 
 def _is_acceptable(tensor: torch.Tensor) -> bool:
     """Return True if cuDNN is asked to flatten the weights of a recurrent layer: bfloat16 is not, although it runs."""
     return tensor.is_cuda and torch.backends.cudnn.enabled and tensor.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
-
-
-def _on_one_gpu(self: Any, module: nn.Module, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:
-    """Stand in for the constructor of `DataParallel`: the one GPU gets the whole batch."""
-    num_gpus = 1 if device_ids is None else len(device_ids)
-    if num_gpus > 1:
-        state.assume(f"DataParallel over {num_gpus} GPUs runs on one, which gets the whole batch")
-        device_ids = [0]
-    _init_parallel(self, module, device_ids, *args, **kwargs)
-    vars(self)["num_gpus"] = num_gpus
-
-
-def _gather(tensors: Sequence[torch.Tensor], dim: int, destination: int) -> torch.Tensor:
-    """Stand in for what brings the parts of a batch to one device, which copies even one part (`comm.cpp`)."""
-    whole = torch.cat(list(tensors), dim)
-    return whole.cpu() if destination == -1 else whole
-
-
-def _copying_stream(to: torch.device) -> Any:
-    """Stand in for what gives a stream for copies from the host: one of its own would change no size."""
-    return None if to.type == "cpu" else torch.cuda.current_stream()
 
 
 _NUMBERS = "Float Double Half BFloat16 Long Int Bool"

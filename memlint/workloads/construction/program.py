@@ -161,8 +161,7 @@ class Program:
             self._assume(Assumption(f"{self.workload.dtype} {text}", None))
         for change in self.changes:
             change(self)
-        is_replicated = strategy is not None and not strategy.cuts
-        self.called = wrapping.replicated(self.model, self.device) if is_replicated else self.model
+        self.called = self._divided(self.model, strategy)
         if workload.compile == "on" and not self.generates:
             compiled: Any = torch.compile(self.called)
             self.called = compiled
@@ -178,6 +177,17 @@ class Program:
             with reported(f"{self.name}: the first call of its lazy layers failed"), torch.no_grad():
                 positional, named = positional_and_named(self.inputs)
                 model(*positional, **named)
+
+    def _divided(self, model: torch.nn.Module, strategy: Strategy | None) -> torch.nn.Module:
+        """Return the model in the wrapper that divides batches among several ranks or GPUs, if there is one."""
+        num_gpus = self.workload.num_gpus
+        if strategy is not None:
+            wrapped: torch.nn.Module = (
+                model if strategy.cuts else import_module(_WRAPPING).replicated(model, self.device)
+            )
+            return wrapped
+        with reported(f"{self.name}: its batch cannot be divided among {num_gpus} GPUs"):
+            return torch.nn.DataParallel(model, range(num_gpus)) if num_gpus > 1 else model
 
     def _in_dtype(self, model: torch.nn.Module) -> torch.nn.Module:
         dtype = self.workload.dtype
