@@ -137,7 +137,7 @@ def _answer(script: LeadingScript, built: Built, scripts: Sequence[LeadingScript
     if command.code and is_called:
         built = replace(built, batch=None)  # what it calls the model with counts
     shown = tuple(map(shown_as, others))
-    return Asked(built, shown_as(command), shown, trains, is_example=bool(command.code))
+    return Asked(built, shown_as(command), shown, trains, is_example=bool(command.code), ranks=command.ranks)
 
 
 def has_known_scripts(request: Request, *, cache: bool) -> bool:
@@ -196,7 +196,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         arguments=concrete(command.arguments),
         folder=str(command.folder),
         typed=(command.name, *concrete(command.arguments)) if command.name else (),
-        ranks=1 if command.joins_group else None,
+        ranks=command.ranks or None,
         variables=(("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else (),
         fake_data=True,
         config_of=request.settings.config_of,

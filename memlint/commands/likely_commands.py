@@ -6,6 +6,7 @@ from pathlib import Path
 from memlint.commands.asking import Attempt
 from memlint.report.model import Workload
 from memlint.source.leading_scripts import likeliest_command, shown_as, typed_as
+from memlint.targets.script import HAD_BUILT
 from memlint.worker.protocol import Request
 
 _LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have")
@@ -55,7 +56,7 @@ def _of_furthest(attempts: Iterable[Attempt], request: Request) -> str:
     furthest = max(usable, key=lambda each: _reached(each, request))
     command = typed_as(furthest.script.command)
     if furthest.error is not None:
-        message, hint = furthest.error.message, furthest.error.hint
+        message, hint = furthest.error.message.partition(HAD_BUILT)[0], furthest.error.hint
     elif furthest.built is not None and (furthest.built.ending.is_failure or furthest.built.lacks):
         ending = furthest.built.ending
         lacks = "" if ending.hint.startswith("Install ") else furthest.built.lacks  # which it names itself

@@ -21,7 +21,7 @@ from memlint.script.run import Recipient, ScriptRun, run_script
 from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import of_compilation, of_context, of_torch
 from memlint.targets.launchers import is_launch
-from memlint.targets.script import Script, Started
+from memlint.targets.script import HAD_BUILT, Script, Started
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
     answer_jobs,
@@ -203,7 +203,7 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if _is_own(run):
         return None
     ending, elsewhere = run.ending, _hint_of_programs(run) if run.happened == "nothing" else ""
-    without = f"; it had built {run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
+    without = f"{HAD_BUILT}{run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
         install = run.own_step.hint if run.own_step is not None else ""
         hint = " ".join(filter(None, (install, ending.hint))) or elsewhere

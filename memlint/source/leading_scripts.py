@@ -471,7 +471,7 @@ def _evaluates(command: TypedCommand) -> bool:
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    launch = [command.line, command.joins_group, command.precision, command.name, command.code]
+    launch = [command.line, command.ranks, command.precision, command.name, command.code]
     return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
@@ -497,7 +497,7 @@ def typed_as(command: TypedCommand) -> str:
     """Return the line to type in the current directory that runs a command with memlint."""
     here = Path.cwd()
     data = ("--fake-data",) if any(is_placeholder(each) for each in command.arguments) else ()
-    ranks = ("--ranks", "1") if command.joins_group else ()
+    ranks = ("--ranks", str(command.ranks)) if command.ranks else ()
     launcher = ("accelerate", "launch", "--mixed_precision", command.precision) if command.precision else ()
     line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *command.start, *concrete(command.arguments)))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"

@@ -1,6 +1,7 @@
 """Commands that a project's documents and shell scripts type to run its Python scripts, without their launchers."""
 
 import html
+import math
 import os
 import re
 import shlex
@@ -33,6 +34,7 @@ _PYTHON = re.compile(
 _OF_HELP = frozenset(("-h", "--help"))
 _TORCHRUN = re.compile(r"(?:^|[\s/])torchrun\s|-m\s+torch\.distributed\.(?:run|launch)\s")
 """Launchers that give a script the variables of a process group."""
+_NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|nnodes)[= ]\"?(?:\d+:)?([1-9]\d*)\b")
 _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile", "pdb", "debugpy", "pip", "ipykernel")
 """Packages whose modules, behind `python -m`, start a script or are no part of a project."""
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
@@ -111,8 +113,8 @@ class TypedCommand(NamedTuple):
     document: Path | None = None
     """The file that types it; None if none does."""
     line: int = 0
-    joins_group: bool = False
-    """True if torchrun starts it: it may join a process group."""
+    ranks: int = 0
+    """Processes that torchrun starts, which may join a process group: one where nothing says how many; 0 without it."""
     precision: str = ""
     """The precision of the step that accelerate is told when it starts the script; empty without one."""
     name: str = ""
@@ -253,11 +255,16 @@ def _command(
         return None
     if not run[2] and "..." in step.split():  # which stands for arguments that are left out
         return None
-    joins = _TORCHRUN.search(step[: step.find(run[1].rpartition("/")[2])]) is not None
+    ranks = _ranks(step[: step.find(run[1].rpartition("/")[2])])
     told = _PRECISION.search(" ".join(words))
     if (started := _started_by(found[0], run[2], folder, document, files)) is not None:
-        return TypedCommand(started[0], "", started[2], started[1], document, line, True)
-    return TypedCommand(found[0], run[0], run[2], found[1], document, line, joins, told[1] if told else "")
+        return TypedCommand(started[0], "", started[2], started[1], document, line, 1)
+    return TypedCommand(found[0], run[0], run[2], found[1], document, line, ranks, told[1] if told else "")
+
+
+def _ranks(launcher: str) -> int:
+    """Return the number of processes that torchrun starts by the words before the script; 0 without torchrun."""
+    return math.prod(map(int, _NUM_PROCESSES.findall(launcher))) if _TORCHRUN.search(launcher) is not None else 0
 
 
 def _declared_in(

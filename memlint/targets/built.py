@@ -170,6 +170,8 @@ class Asked:
     """False if its name, or its text, says that it does something else than train."""
     is_example: bool = False
     """True for code in a document: it says only by what it does with the model if that is trained."""
+    ranks: int = 0
+    """Processes that torchrun starts of the script; 0 without it."""
     trainer: str = ""
     """The script that trains it, if that ended before it built it: all that was built but the models is that one's."""
 

@@ -16,6 +16,8 @@ a model built, and no more; only operations of its own on the GPU; none of these
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """The signal that asks a script to end and to answer with what memlint has seen so far."""
+HAD_BUILT = "; it had built "
+"""Begins the part of an error of a script that says why no step of memlint's own was possible."""
 
 
 class Amendment(NamedTuple):
@@ -50,6 +52,8 @@ class Amendment(NamedTuple):
         "sanity",
         "seed",
         "abstract",
+        "mutable",
+        "broken",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -61,13 +65,14 @@ class Amendment(NamedTuple):
     model of timm by a former name; a hook that wants the number of its loader; spectra of real numbers; columns of
     texts that take other values; a package of the project behind an installed one of its name; a check of validation
     that fails before Lightning trains; a seed that is a number of NumPy;
-    a method that classes derived from one have to have.
+    a method that classes derived from one have to have; an object as the default of a field of a dataclass; a
+    package that cannot be imported.
     """
     owner: str
     """The module; for an option, the option."""
     name: str = ""
     """The name in the module, or several with spaces between them; for an argument `Class.__init__.argument`; for an
-    option, its class or new name; for an assertion, its line; for a hidden package, its folder.
+    option, its class or new name; for an assertion, its line; for a hidden package, its folder; for a broken one, why.
     """
 
 

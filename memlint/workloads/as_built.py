@@ -131,6 +131,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         if is_part
         else f"as {_short(asked.command)} builds it"
     )
+    if asked.ranks > 1 and not is_part:
+        built_by += f", on each of {asked.ranks} GPUs"
     if asked.trainer:
         built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
     num_gpus = 1 if is_part else model.num_gpus

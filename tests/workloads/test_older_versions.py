@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import collections
+import dataclasses
 import importlib.metadata
 import random
 import runpy
@@ -367,6 +368,27 @@ def test_a_class_may_lack_a_method_that_its_installed_base_has_no_body_for(run):
         value = Data().transform(3)
     """)
     assert variables["value"] == -3
+
+
+def test_an_object_may_be_the_default_of_a_field_as_before_python_3_11(run, monkeypatch):
+    monkeypatch.setattr(dataclasses, "_get_field", dataclasses._get_field)
+    variables = run("""
+        from dataclasses import dataclass, field
+
+        @dataclass
+        class Part:
+            width: int = 3
+
+        @dataclass
+        class Whole:
+            part: Part = Part(5)
+            other: Part = field(default=Part(7))
+
+        whole = Whole()
+    """)
+    assert (variables["whole"].part.width, variables["whole"].other.width) == (5, 7)
+    with pytest.raises(ValueError, match="mutable default <class 'list'>"):
+        dataclasses.make_dataclass("Other", [("parts", list, dataclasses.field(default=[]))])
 
 
 def test_a_seed_may_be_a_number_of_numpy_as_before_python_3_11(run, monkeypatch):

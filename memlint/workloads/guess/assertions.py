@@ -10,8 +10,8 @@ from linecache import getlines
 
 from memlint.base.frames import line_of
 
-_RANK = re.compile(r"(?:len\((\w+)\.shape\)|(\w+)\.(?:ndim|dim\(\))) (?:!=|==) (\d)")
-"""The comparison of a tensor's number of dimensions."""
+_RANK = re.compile(r"(?:len\((\w+)\.shape\)|(\w+)\.(?:ndim|dim\(\))) (?:[!=]=|>=|(?:not )?in [({\[](?:\d, )*)\s?(\d)")
+"""The comparison of a tensor's number of dimensions; of several the last."""
 _CALLS = (ast.Call, ast.Await, ast.NamedExpr)
 
 

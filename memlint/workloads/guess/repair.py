@@ -201,15 +201,22 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
 
 
 def _share_of_channels(trial: Trial) -> Iterator[Specs]:
-    """Give an image as many channels as a convolution wants of it that got a multiple: the model stacks its parts."""
-    if isinstance(trial.layer, Convolution) and len(trial.received) > 1:
-        wanted, got = trial.layer.in_channels, trial.received[1]
-        for index, spec in enumerate(trial.specs):
-            place = _place_of_channels(spec, trial)
-            channels = spec.shape[place] if len(spec.shape) > 3 and spec.dtype == "float32" else 0
-            if isinstance(channels, int) and got > wanted and channels * wanted % got == 0 and channels * wanted >= got:
-                shape = (*spec.shape[:place], channels * wanted // got, *spec.shape[place + 1 :])
-                yield _with(trial.specs, index, replace(spec, shape=shape))
+    """Give an image as many channels as a layer wants of it that got a multiple.
+
+    The model stacks its parts before a convolution, or makes rows of patches for a norm or a linear layer.
+    """
+    layer, is_image = trial.layer, isinstance(trial.layer, Convolution)
+    of_rows = layer.normalized_shape[-1] if isinstance(layer, nn.LayerNorm) else getattr(layer, "in_features", 0)
+    wanted = layer.in_channels if isinstance(layer, Convolution) else of_rows
+    if not wanted or len(trial.received) < 2:
+        return
+    got = trial.received[1 if is_image else -1]
+    for index, spec in enumerate(trial.specs):
+        place = _place_of_channels(spec, trial) if is_image else 1
+        channels = spec.shape[place] if len(spec.shape) > 3 and spec.dtype == "float32" else 0
+        if isinstance(channels, int) and got > wanted and channels * wanted % got == 0 and channels * wanted >= got:
+            shape = (*spec.shape[:place], channels * wanted // got, *spec.shape[place + 1 :])
+            yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
 def _place_of_channels(spec: InputSpec, trial: Trial) -> int:

@@ -30,8 +30,10 @@ _MOST_ALONE = 3
 """As many trials are repeated with a batch of 1."""
 DECLARE = (
     "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), or in "
-    "[[tool.memlint.workload]], as memlint check with --init writes it: inputs = "
+    "[[tool.memlint.workload]], as memlint check with --init writes it"
 )
+_MOST_SHOWN = 3
+"""A hint shows as many inputs: the message names them all."""
 
 
 class NoInputsError(WorkloadError):
@@ -39,8 +41,12 @@ class NoInputsError(WorkloadError):
 
     def __init__(self, message: str, specs: Specs, hint: str = "") -> None:
         shown = specs or (InputSpec("x", (BATCH, 16)),)
-        super().__init__(message, hint or DECLARE + inputs_as_toml(shown))
+        super().__init__(message, hint or (DECLARE + _as_shown(shown)))
         self.specs = specs
+
+
+def _as_shown(specs: Specs) -> str:
+    return f": inputs = {inputs_as_toml(specs)}" if len(specs) <= _MOST_SHOWN else "."
 
 
 def searched(stage: TrialModel, first: Sequence[Specs], sizes: ModelSizes, failure: NoInputsError | None) -> Trial:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -50,7 +51,7 @@ from memlint.workloads.older_versions.renames import (
     Argument,
 )
 from memlint.workloads.placeholders.objects import stand_in_for_name
-from memlint.workloads.placeholders.second_import import forget_users
+from memlint.workloads.placeholders.second_import import forget_users, stand_in_for_broken
 
 T = TypeVar("T")
 _made: set[Amendment] = set()
@@ -66,21 +67,21 @@ def amend(amendment: Amendment) -> None:
         after_import(amendment.owner, functools.partial(_AT_IMPORT[amendment.kind], amendment.name))
     if (text := _SAID.get(amendment.kind)) is not None:
         _texts[text.format(amendment.name, made_up_value(amendment.name))] = None
-    match amendment.kind:
-        case "module":
-            _find_gone(amendment.owner)
-        case "keyword" if not amendment.owner:
-            _without_keyword_of_users(amendment.name)
-        case "conflict":
-            _let_the_later_option_count()
-        case "load":
-            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
-        case "variable" | "launcher":
-            _set_variables(amendment)
-        case "option":
-            sys.argv[1:] = _without_option(sys.argv[1:], amendment)
-        case "hidden":
-            _put_first(amendment)
+    if (at_once := _AT_ONCE.get(amendment.kind)) is not None:
+        at_once(amendment)
+
+
+def _leave_keyword_out(amendment: Amendment) -> None:
+    if not amendment.owner:
+        _without_keyword_of_users(amendment.name)
+
+
+def _load_all(_amendment: Amendment) -> None:
+    os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
+
+
+def _leave_option_out(amendment: Amendment) -> None:
+    sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
 
 def _put_first(amendment: Amendment) -> None:
@@ -320,6 +321,21 @@ def _without_abstract_methods(name: str, module: ModuleType) -> None:
     kind.__abstractmethods__ = frozenset()
 
 
+def _with_objects_as_defaults(_name: str, module: Any) -> None:
+    """Let a field of a dataclass have an object without a hash as its default; lists and their like are refused."""
+    field_of = module._get_field
+
+    @functools.wraps(field_of)
+    def field(cls: type, name: str, *args: Any) -> Any:
+        default = vars(cls).get(name)
+        kind: Any = type(default.default if isinstance(default, module.Field) else default)
+        if kind.__hash__ is None and is_dataclass(kind):
+            kind.__hash__ = object.__hash__  # type: ignore[method-assign]
+        return field_of(cls, name, *args)
+
+    module._get_field = field
+
+
 def _with_numbers_as_seeds(_name: str, random: ModuleType) -> None:
     """Let `random.seed` take what counts as a whole number."""
     seed = random.seed
@@ -440,8 +456,21 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "sanity": without_sanity_check,
     "seed": _with_numbers_as_seeds,
     "abstract": _without_abstract_methods,
+    "mutable": _with_objects_as_defaults,
 }
 """Changes of a module as soon as it is imported, by kind."""
+_AT_ONCE: dict[str, Callable[[Amendment], None]] = {
+    "module": lambda amendment: _find_gone(amendment.owner),
+    "keyword": _leave_keyword_out,
+    "conflict": lambda _amendment: _let_the_later_option_count(),
+    "load": _load_all,
+    "variable": _set_variables,
+    "launcher": _set_variables,
+    "option": _leave_option_out,
+    "hidden": _put_first,
+    "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),
+}
+"""Changes that nothing has to be imported for, by kind."""
 _SAID = {
     "conflict": "two arguments are called {}, one of them an installed package's: the later one counts",
     "loader_index": "Lightning gives {} no number of the loader any more: it is 0",
@@ -461,6 +490,7 @@ _SAID = {
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
+    "mutable": "a field of a dataclass may have an object as its default, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",
 }

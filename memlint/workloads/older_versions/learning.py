@@ -41,6 +41,8 @@ from memlint.workloads.older_versions.renames import (
     POSITIONAL,
     TOUCHES_MEMORY,
 )
+from memlint.workloads.placeholders.absent_packages import shortened
+from memlint.workloads.placeholders.second_import import failing_package
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _REFUSED = re.compile(r"^([\w.<>]+)\(\) (?:takes|got an unexpected|got multiple) ")
@@ -53,6 +55,7 @@ _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 
 _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
 _ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with")
+_MUTABLE = re.compile(r"^mutable default <class .*> for field \w+ is not allowed")
 _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
@@ -79,7 +82,8 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 
 def amendment_of(error: BaseException) -> Amendment | None:
     """Return the change with which the program may come further; None if neither error nor cause is of a version."""
-    return next(filter(None, map(_amendment_of, causes(error))), None) or _of_sanity_check(error)
+    known = next(filter(None, map(_amendment_of, causes(error))), None)
+    return known or _of_broken(error) or _of_sanity_check(error)
 
 
 def _amendment_of(error: BaseException) -> Amendment | None:
@@ -132,6 +136,12 @@ def _asking_base(error: AttributeError, kind: type) -> str:
     asking = next((each.partition(".")[0] for each in modules if not each.startswith("torch.")), "")
     derives = any(each.__module__.partition(".")[0] == asking for each in kind.__mro__[1:])
     return asking if derives and is_installed_package(asking) else ""
+
+
+def _of_broken(error: BaseException) -> Amendment | None:
+    """An installed package cannot be imported beside the others: it is done without, as one that is not there."""
+    failing = failing_package(error)
+    return None if failing is None else Amendment("broken", failing[0], shortened(error))
 
 
 def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
@@ -426,6 +436,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
     (TypeError, _ABSTRACT, lambda error, match: _of_abstract(error, match[1])),
+    (ValueError, _MUTABLE, lambda _error, _match: Amendment("mutable", "dataclasses")),
     (TypeError, _NO_SEED, lambda _error, _match: Amendment("seed", "random")),
     (ValueError, _RAGGED, lambda _error, _match: Amendment("ragged", "numpy")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),

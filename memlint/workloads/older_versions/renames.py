@@ -42,6 +42,7 @@ NAMES: Mapping[str, str] = {
     "torch._six.string_classes": "builtins.str",
     "torch.nn.modules.linear._LinearWithBias": "torch.nn.modules.linear.NonDynamicallyQuantizableLinear",
     "torch._utils._accumulate": "itertools.accumulate",
+    "torchdata.datapipes.iter": "torch.utils.data.datapipes.iter",
     "torchaudio.set_audio_backend": "memlint.workloads.older_versions.former_audio.set_audio_backend",
     "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
     "transformers.file_utils": "transformers.utils",

@@ -8,7 +8,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -61,11 +61,20 @@ class _ProjectFinder(MetaPathFinder):
         if "." in fullname:
             return self._hidden(fullname, frame) or self._written(fullname, frame)
         around = [str(self._root.parent)] if fullname == self._root.name else []
-        for folder in (*self._folders, *around, *self._elsewhere(fullname, frame)):
-            if spec := PathFinder.find_spec(fullname, [folder]):
-                _note(f"{fullname} is in {folder}, which is taken to be on the search path", frame)
-                return spec
-        return None
+        found = self._found(fullname, (*self._folders, *around))
+        if found is None or found[0].origin is None:  # a plain folder may hide the package, as where it is built
+            found = self._found(fullname, self._elsewhere(fullname, frame)) or found
+        if found is None:
+            return None
+        spec, folder = found
+        _note(f"{fullname} is in {folder}, which is taken to be on the search path", frame)
+        return spec
+
+    @staticmethod
+    def _found(fullname: str, folders: Iterable[str]) -> tuple[ModuleSpec, str] | None:
+        """Return the first module of a name in one of the folders, and that folder."""
+        found = ((spec, folder) for folder in folders if (spec := PathFinder.find_spec(fullname, [folder])))
+        return next(found, None)
 
     def _hidden(self, fullname: str, frame: FrameType) -> ModuleSpec | None:
         """Return a module in a folder of the project that an installed package of its name hides."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from memlint.base.errors import MemlintError
 from memlint.base.ownership import is_installed, is_users
 from memlint.memory.records import Frame
 from memlint.workloads.missing_modules import absent
@@ -37,12 +38,15 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
                 if stands_in_for_extensions(error):
                     forget_users(modules)
                     continue
-                missing = _missing(error) if isinstance(error, ModuleNotFoundError) else _failing(error)
+                broken = failing_package(error)
+                missing = _missing(error) if isinstance(error, ModuleNotFoundError) else broken or _failing(error)
                 if missing is None or missing[0] in record.replaced:
                     raise
                 expect(())
                 record.replaced.update([missing])
-                if not isinstance(error, ModuleNotFoundError):
+                if broken == missing:
+                    stand_in_for_broken(missing[0], shortened(error))
+                elif not isinstance(error, ModuleNotFoundError):
                     record.failed[missing[0]] = shortened(error)
                     record.remedies[missing[0]] = (isinstance(error, NameError) and absent(error)) or _where(error)
                 forget_users(modules)
@@ -107,6 +111,37 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
     importer = modules[-2]
     line = next((line for frame, line in traceback.walk_tb(error.__traceback__) if frame is importer), 0)
     return str(modules[-1].f_globals["__name__"]), Frame(importer.f_code.co_filename, line, "<module>")
+
+
+def failing_package(error: BaseException) -> tuple[str, Frame] | None:
+    """Return the installed package that fails while a user's line imports it, and that line; None of another error.
+
+    A package that lacks another one has that to be installed.
+    """
+    if isinstance(error, ModuleNotFoundError | MemlintError) or not isinstance(error, Exception):
+        return None
+    lines = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_code(frame.f_code)]
+    users = [place for place, (frame, _) in enumerate(lines) if is_users(frame.f_code.co_filename)]
+    behind = lines[users[-1] + 1 :] if users else []
+    if not behind or behind[0][0].f_code.co_name != "<module>" or not is_installed(behind[0][0].f_code.co_filename):
+        return None
+    package = str(behind[0][0].f_globals["__name__"]).partition(".")[0]
+    if package in sys.modules or package == "torch":
+        return None
+    frame, line = lines[users[-1]]
+    return package, Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def stand_in_for_broken(package: str, reason: str) -> None:
+    """Let placeholders stand for an installed package whose import fails for this `reason`, also for what it left."""
+    expect(() if package in record.replaced else (package,))
+    record.failed[package] = reason
+    record.remedies[package] = (
+        f"Install a version of {package} that can be imported beside what is installed, or run memlint in the "
+        "project's environment."
+    )
+    for name in [each for each in sys.modules if each.startswith(f"{package}.")]:
+        del sys.modules[name]
 
 
 def _where(error: Exception) -> str:
