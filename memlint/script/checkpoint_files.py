@@ -24,7 +24,7 @@ _STATED_TOKENS = re.compile(r"(?<!\d)[1-9]\d{3,5}(?!\d)")
 """A number of tokens in the name of a vocabulary, such as `spm_64000.model`."""
 _RESERVED = {128_256: 256}
 """Special tokens that a program adds to those of the file, by their sum: Llama 3's (llama/tokenizer.py)."""
-_SETTINGS = ("config.json", "params.json")
+SETTINGS_OF_WEIGHTS = ("config.json", "params.json")
 """Files of settings beside weights, as transformers and Meta's own code name them."""
 _VOCABULARY = "tokenizer.json"
 """The vocabulary beside them, in the format of the package tokenizers."""
@@ -48,7 +48,7 @@ def num_shards() -> int:
 def are_known_settings(place: str) -> bool:
     """Return True of a vocabulary, and of the settings of a model that is known by the folder's name."""
     name = PurePath(place).name
-    return name == _VOCABULARY or (name in _SETTINGS and _config(place) is not None)
+    return name == _VOCABULARY or (name in SETTINGS_OF_WEIGHTS and _config(place) is not None)
 
 
 def write_settings(place: str, path: Path) -> None:

@@ -33,7 +33,13 @@ from memlint.base.ownership import is_installed, is_memlint, is_standard_library
 from memlint.base.patching import patched
 from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
-from memlint.script.checkpoint_files import are_known_settings, num_shards, write_settings, write_weights
+from memlint.script.checkpoint_files import (
+    SETTINGS_OF_WEIGHTS,
+    are_known_settings,
+    num_shards,
+    write_settings,
+    write_weights,
+)
 from memlint.script.fake_files import written
 from memlint.script.file_kinds import PLAIN, kind_by_name
 from memlint.script.forms import SETTINGS, forms
@@ -220,7 +226,8 @@ class MissingFiles:
         """Return True where no data is: in memlint's cache, in the system, in packages, and where scripts write."""
         is_own = f"{os.sep}{cache.NAME}{os.sep}" in place
         is_of_package = is_installed(place) or _DISTRIBUTION.search(place) is not None
-        is_config = place in map(os.path.abspath, typed_configs(sys.argv))  # settings that nobody can make up
+        is_typed = place in map(os.path.abspath, typed_configs(sys.argv))
+        is_config = is_typed or PurePath(place).name in SETTINGS_OF_WEIGHTS  # settings that nobody can make up
         return is_own or is_of_package or is_config or place.startswith(_NOT_DATA) or self._overlay.is_free(place)
 
     def _kind(self, place: str) -> tuple[str, dict[str, Any]]:

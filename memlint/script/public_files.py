@@ -34,6 +34,8 @@ _MOST_NOTED, _MOST_COLUMNS = 1024, 16
 """Lines of a file whose words are remembered, and how many of each."""
 _NUM_LINES = 256
 """Lines of a file in which nothing has more values."""
+_LARGEST_WRITTEN = 2**26
+"""Bytes of an array of zeros above which the file has a hole in their place."""
 _BEGIN = dt.datetime(2016, 7, 1)
 """The time of the first line of a series."""
 _MOST_LENGTH = 60
@@ -278,8 +280,12 @@ def _npz(_place: str, path: Path, content: Mapping[str, Any], _groups: Mapping[s
 
 
 def _npy(_place: str, path: Path, content: Mapping[str, Any], _groups: Mapping[str, str]) -> str:
+    values = _value(content["npy"])
+    if isinstance(values, np.ndarray) and values.nbytes > _LARGEST_WRITTEN and not values.any():
+        np.lib.format.open_memmap(path, "w+", values.dtype, values.shape).flush()  # a file with a hole in it
+        return _shown(content["npy"])
     with path.open("wb") as file:
-        np.save(file, _value(content["npy"]))
+        np.save(file, values)
     return _shown(content["npy"])
 
 

@@ -50,6 +50,8 @@ from memlint.workloads.notes import fake_data, not_there
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.user_errors import what_to_do
 
+_OF_VERSIONS = frozenset(("keyword", "name", "module", "attribute", "positional", "accelerator", "devices", "hparams"))
+"""Kinds of amendments that a line which was passed over may need: of the others none is sure to be the cause."""
 _MOST_AMENDMENTS = 12
 """Changes for packages of other versions, each of which takes one more run."""
 _SHARE = 1 / 3
@@ -422,7 +424,9 @@ def _executed(
             return ending
         # a login or an upload, say, that met no other machine kept nothing from going on
         others = (each for each in (error, *passing_over.errors) if what_to_do(each) or not isinstance(each, OSError))
-        return replace(ending_of(next(others, error)), amendment=amendment_of(error))
+        amendments = (amendment_of(each) for each in passing_over.errors)
+        passed = next((each for each in amendments if each is not None and each.kind in _OF_VERSIONS), None)
+        return replace(ending_of(next(others, error)), amendment=amendment_of(error) or passed)
     construction.note_end(None, [variables])
     return (shown.ending if _is_cause(recorder) else None) or Ending("the script ran to its end")
 

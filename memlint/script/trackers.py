@@ -33,3 +33,5 @@ def _silence(module: ModuleType) -> None:
         return init(*args, **kwargs | {"mode": "disabled"})
 
     module.init = begin  # type: ignore[attr-defined]
+    if (settings := getattr(module, "Settings", None)) is not None:  # of which none count, whatever the version knows
+        module.Settings = lambda *_args, **_kwargs: settings()  # type: ignore[attr-defined]

@@ -54,6 +54,7 @@ class Amendment(NamedTuple):
         "abstract",
         "mutable",
         "broken",
+        "yaml",
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor
     no longer takes, by its name or its place, or that it takes for another value where none is given; a setting
@@ -66,7 +67,7 @@ class Amendment(NamedTuple):
     texts that take other values; a package of the project behind an installed one of its name; a check of validation
     that fails before Lightning trains; a seed that is a number of NumPy;
     a method that classes derived from one have to have; an object as the default of a field of a dataclass; a
-    package that cannot be imported.
+    package that cannot be imported; the loader of YAML, where none is named.
     """
     owner: str
     """The module; for an option, the option."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from memlint.base.after_import import after_import
 from memlint.targets.known_configs import known_config
+from memlint.workloads.hub_downloads import download_by
 from memlint.workloads.missing_checkpoints import Put
 from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.stated_configs import stated_config
@@ -60,7 +61,8 @@ def _replace_processors(put: Put, owner: str, method: str, module: ModuleType, *
             if settings is None:
                 able = "name a well-known model" if fake else "add --fake-data to use a fake one"
                 text = f"wants the processor {str(name)!r}, which is not on this machine"
-                note(error, text, f"give the path of a folder that has one, or {able}")
+                folder = "give the path of a folder that has one"
+                note(error, text, f"{download_by(cls, str(name))}{folder}, or {able}")
                 raise
             note_fake_data(f"the processor of {name} is not on this machine: it has the settings of its class")
             return settings, {key: value for key, value in kwargs.items() if not key.startswith("_")}

@@ -13,6 +13,7 @@ from typing import Any
 from memlint.base.after_import import after_import
 from memlint.targets.known_configs import known_config
 from memlint.workloads.config_parts import text_config
+from memlint.workloads.hub_downloads import download_by
 from memlint.workloads.missing_checkpoints import Put
 from memlint.workloads.notes import note, note_fake_data
 from memlint.workloads.stated_configs import stated_config
@@ -116,7 +117,8 @@ def _replace_tokenizers(owner: Any, put: Put, *, fake: bool) -> None:
             if tokenizer is None:
                 able = "add --fake-data to use a fake one" if not fake else "name a well-known model"
                 text = f"{_WANTED} {str(name)!r}, which is not on this machine"
-                note(error, text, f"give the path of a folder that has one, or {able}")
+                folder = "give the path of a folder that has one"
+                note(error, text, f"{download_by(cls, str(name))}{folder}, or {able}")
                 raise
         size = len(tokenizer)
         note_fake_data(f"the tokenizer of {name} is not on this machine: replaced by a fake one of {size:,} words")

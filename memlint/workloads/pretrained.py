@@ -32,6 +32,7 @@ from memlint.base.guarded_imports import statements_at
 from memlint.base.variables import variables_of
 from memlint.targets.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config, likeness
 from memlint.workloads.absent_weights import Absent
+from memlint.workloads.hub_downloads import download_of
 from memlint.workloads.lightning_checkpoints import replace_lightning
 from memlint.workloads.missing_checkpoints import Put, replace_loads
 from memlint.workloads.notes import note, note_assumption, note_fake_data, note_replaced
@@ -44,11 +45,15 @@ _OF_CONFIGS = (
 )
 """Arguments of `from_pretrained` that locate a config."""
 _OPTION = "add --config-of {}=config.json; no weights are needed"
-_HINT = "give the path of a folder with its config.json instead, or " + _OPTION
 _OF_BITS, _WITHOUT_BITS = ("load_in_8bit", "load_in_4bit"), 5
 """Arguments that quantize weights, and the version of transformers that has dropped them for `quantization_config`."""
 _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
+
+
+def _hint(source: object) -> str:
+    folder = "give the path of a folder with its config.json instead, or "
+    return download_of(str(source)) + folder + _OPTION.format(source)
 
 
 def replace_pretrained(put: Put) -> None:
@@ -101,7 +106,7 @@ def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any
                     known = ", ".join(get_close_matches(Path(str(source)).name.lower(), KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
                     what = f"wants the model {source!r}, which is not on this machine"
-                    note(error, what, _HINT.format(source), known)
+                    note(error, what, _hint(source), known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
                 made = architecture(cls, copy.deepcopy(config))  # saving notes a dtype in it
@@ -160,8 +165,7 @@ def _replace_configs(owner: Any, put: Put) -> None:
                 return stated, changes
             known = known_config(str(source), kwargs.get("subfolder") or "")
             if known is None:
-                hint = _HINT.format(source)
-                note(error, f"wants the config {source!r}, which is not on this machine", hint)
+                note(error, f"wants the config {source!r}, which is not on this machine", _hint(source))
                 raise
             import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
@@ -249,7 +253,8 @@ def _replace_diffusers_configs(owner: Any, put: Put) -> None:
                 known = str(stated.pop("_class_name", "")), stated
             if known is None:
                 what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
-                note(error, f"wants {what}", "give the path of a folder that has it; no weights are needed")
+                fetch = download_of(str(source), f"{folder}/config.json" if folder else "config.json")
+                note(error, f"wants {what}", f"{fetch}give the path of a folder that has it; no weights are needed")
                 raise
             if stated is None:
                 text = f"the config of {source}, {folder} is not on this machine: it is the one known by this name"
@@ -292,7 +297,7 @@ def _replace_mixins(module: ModuleType, put: Put) -> None:
             if filename == module.constants.CONFIG_NAME:
                 if not (config := config_of_caller(sys._getframe(1), repo_id)):
                     what = f"wants the config of {repo_id!r}, which is not on this machine"
-                    note(error, what, _OPTION.format(repo_id))
+                    note(error, what, download_of(repo_id) + _OPTION.format(repo_id))
                     raise
                 return config
             if filename != module.constants.PYTORCH_WEIGHTS_NAME:

@@ -886,6 +886,12 @@ def test_findings_of_workloads_of_one_name_are_told_apart(project):
     assert {(found.message, found.workload_position) for found in report.findings} == {("b.py", 0), ("a.py", 1)}
 
 
+def test_options_of_python_before_a_script_change_nothing(project):
+    ran = project.memlint("run", "-u", "-B", "absent.py", "-u")
+    assert "No such option" not in ran.stderr
+    assert "absent.py" in ran.stderr
+
+
 def test_every_option_of_check_is_one_of_run_or_refused_with_what_to_type(project):
     names = {name for each in check.check.params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
     of_run = {name for each in run.run.params for name in each.opts}

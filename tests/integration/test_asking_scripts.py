@@ -99,7 +99,7 @@ def parameters(workload: dict[str, Any]) -> int:
 
 def test_a_script_that_ends_for_want_of_data_says_size_batch_and_optimizer(project):
     workload = checked(project)
-    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it"
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it, on each of 8 GPUs"
     assert (workload["target"], workload["batch"], workload["optimizer"]) == ("model.py::Net", 16, "sgd-momentum")
     assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
     assert any(each.startswith("built as train.py:14 does: Net(configs=Namespace(width=64") for each in texts(workload))
@@ -159,6 +159,19 @@ def test_the_class_that_is_asked_for_by_name_may_be_a_part(project):
     workload = checked(project, "model.py::Block")
     assert workload["built_by"].startswith("part of Net, built by train.py --width 64")
     assert parameters(workload) == 4 * (64 * 64 + 64)
+
+
+def test_a_script_that_divides_its_batch_among_the_processes_of_torchrun_has_one_share(project):
+    divided = STEPS.replace("args.batch_size,", "args.batch_size // int(__import__('os').environ['WORLD_SIZE']),")
+    (project / "train.py").write_text(OPTIONS + divided + MAIN)
+    assert checked(project)["batch"] == 2
+    (project / "README.md").write_text(
+        README.replace("nproc_per_node=8", "nnodes 2 --nproc-per-node 4 -m").replace(".py", "")
+    )
+    workload = checked(project)
+    assert (workload["batch"], workload["built_by"].endswith("on each of 8 GPUs")) == (2, True)
+    (project / "README.md").write_text(README.replace("nproc_per_node=8", "nproc_per_node=$GPUS"))
+    assert checked(project)["batch"] == 16
 
 
 def test_the_second_check_starts_no_process_and_none_is_left(project, monkeypatch):
@@ -270,7 +283,7 @@ def test_a_script_that_requires_its_rank_is_asked_as_its_launcher_starts_it(proj
     (project / "train.py").write_text(f"{ranked}{ENDS}{MAIN}".replace("args.data", "'data'"))
     (project / "README.md").write_text(README.replace(" --data <your data>", ""))
     workload = checked(project)
-    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --local_rank 0 builds it"
+    assert workload["built_by"] == "as train.py --width 64 --batch_size 16 --local_rank 0 builds it, on each of 8 GPUs"
     assert parameters(workload) == 3 * 4 * (64 * 64 + 64)
 
 
@@ -394,7 +407,10 @@ def test_an_example_of_the_readme_is_asked_where_no_script_trains(project):
 def test_a_script_that_trains_the_model_counts_for_more_than_an_example(project):
     (project / "train.py").write_text(OPTIONS + STEPS + MAIN)
     (project / "README.md").write_text(EXAMPLE + README)
-    assert checked(project)["built_by"] == "as train.py --width 64 --batch_size 16 --data data builds it"
+    assert (
+        checked(project)["built_by"]
+        == "as train.py --width 64 --batch_size 16 --data data builds it, on each of 8 GPUs"
+    )
 
 
 def test_an_example_that_only_evaluates_is_inference_of_its_batch(project):
@@ -502,7 +518,7 @@ def test_a_script_that_ends_after_an_evaluation_has_said_the_sizes_of_one_item_a
 """
     (project / "train.py").write_text(OPTIONS + evaluates + MAIN)
     workload = checked(project)
-    assert workload["built_by"].endswith("builds it; with inputs of its evaluation")
+    assert workload["built_by"].endswith("builds it, on each of 8 GPUs; with inputs of its evaluation")
     assert (workload["batch"], workload["mode"]) == (16, "train")
     assert "input x [batch, 9, 64] float32, as the script gives it" in texts(workload)
 

@@ -686,6 +686,17 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, mix",
             ["mix [batch, 2, 441000] float32"],
         ),
+        # Rows of patches with one channel, and one of several numbers of dimensions that an assertion takes.
+        (
+            (
+                "self.n, self.l = nn.LayerNorm(32 * 32), nn.Linear(32 * 32, 8) | assert scan.ndim in {3, 4}; "
+                "b, c, h, w = scan.shape; "
+                "rows = scan.reshape(b, c, h // 32, 32, w // 32, 32).permute(0, 2, 4, 1, 3, 5); "
+                "return self.l(self.n(rows.flatten(3)))"
+            ),
+            "self, scan",
+            ["scan [batch, 1, 224, 224] float32"],
+        ),
         # A file that changes the default of PyTorch.
         ("self.l = nn.Linear(4, 2, dtype=torch.float64) | return self.l(x)", "self, x", ["x [batch, 4] float64"]),
         # What a docstring says; a part of a word is no separator.

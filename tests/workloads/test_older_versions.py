@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions import applying, learning
@@ -370,6 +371,30 @@ def test_a_class_may_lack_a_method_that_its_installed_base_has_no_body_for(run):
     assert variables["value"] == -3
 
 
+def test_a_package_that_cannot_be_imported_is_done_without_until_it_is_used(run, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages/graphs_of_before"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from graphs_of_before import core\nraise OSError('libgraphs.so is not there')\n"
+    )
+    (package / "core.py").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    variables = run("import graphs_of_before\nfrom graphs_of_before.core import Graph")
+    reason = "graphs_of_before cannot be imported: OSError: libgraphs.so is not there"
+    with pytest.raises(AbsentError, match=f"graphs_of_before.core.Graph is used, but {reason}") as caught:
+        variables["Graph"](3)
+    assert caught.value.hint.startswith("Install a version of graphs_of_before that can be imported beside")
+
+
+def test_a_package_of_the_project_is_taken_in_place_of_the_plain_folder_of_its_name(run, tmp_path, monkeypatch):
+    inner = tmp_path / "train/folder_of_parts/folder_of_parts"
+    inner.mkdir(parents=True)
+    (inner / "__init__.py").write_text("WIDTH = 3")
+    monkeypatch.syspath_prepend(str(tmp_path / "train"))
+    variables = run("from folder_of_parts import WIDTH")
+    assert variables["WIDTH"] == 3
+
+
 def test_an_object_may_be_the_default_of_a_field_as_before_python_3_11(run, monkeypatch):
     monkeypatch.setattr(dataclasses, "_get_field", dataclasses._get_field)
     variables = run("""
@@ -389,6 +414,16 @@ def test_an_object_may_be_the_default_of_a_field_as_before_python_3_11(run, monk
     assert (variables["whole"].part.width, variables["whole"].other.width) == (5, 7)
     with pytest.raises(ValueError, match="mutable default <class 'list'>"):
         dataclasses.make_dataclass("Other", [("parts", list, dataclasses.field(default=[]))])
+
+
+def test_yaml_is_loaded_without_a_loader_as_before_pyyaml_6(run, monkeypatch):
+    for name in ("load", "load_all"):
+        monkeypatch.setattr(yaml, name, getattr(yaml, name))
+    variables = run("""
+        import yaml
+        loaded = yaml.load("width: 3"), yaml.load("depth: 2", yaml.SafeLoader), [*yaml.load_all("a: 1")]
+    """)
+    assert variables["loaded"] == ({"width": 3}, {"depth": 2}, [{"a": 1}])
 
 
 def test_a_seed_may_be_a_number_of_numpy_as_before_python_3_11(run, monkeypatch):

@@ -26,7 +26,17 @@ from memlint.workloads.placeholders.objects import is_placeholder
 from memlint.workloads.placeholders.own_project import find_project
 from memlint.workloads.user_errors import what_to_do
 
-_OWN = ("parts", "own_package", "a_library", "tools_of_mine", "layers_of_mine", "absent_rows", "own_words", "hiding")
+_OWN = (
+    "parts",
+    "own_package",
+    "a_library",
+    "tools_of_mine",
+    "layers_of_mine",
+    "absent_rows",
+    "own_words",
+    "hiding",
+    "absent_vit",
+)
 """Packages and modules that these tests write."""
 
 
@@ -57,6 +67,16 @@ def run(tmp_path, monkeypatch):
 
 def texts():
     return [assumption.text for assumption in assumptions()]
+
+
+def test_a_package_of_the_project_is_found_behind_the_plain_folder_in_which_it_is_built(run, tmp_path):
+    package = tmp_path / "elsewhere/absent_vit/absent_vit"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("class Vit: ...")
+    variables = run("from absent_vit import Vit\nname = Vit.__name__")
+    assert variables["name"] == "Vit"
+    (text,) = texts()
+    assert text.endswith("elsewhere/absent_vit, which is taken to be on the search path")
 
 
 @pytest.mark.parametrize("is_caught", [True, False])

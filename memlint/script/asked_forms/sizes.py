@@ -123,7 +123,7 @@ def of_record(at: Failure) -> bool:
 
 
 _WITHOUT_ROWS = re.compile(
-    "array is 0-dimensional|tensor has no dimensions|of unsized object|over a 0-d|Size mismatch between tensors"
-    "|'list' object has no attribute 'astype'"
+    "array is 0-dimensional|on 0d arrays|tensor has no dimensions|of unsized object|over a 0-d"
+    "|Size mismatch between tensors|'list' object has no attribute 'astype'"
 )
 """Messages on arrays that are those of one row, where many are wanted."""

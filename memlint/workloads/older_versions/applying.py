@@ -321,6 +321,13 @@ def _without_abstract_methods(name: str, module: ModuleType) -> None:
     kind.__abstractmethods__ = frozenset()
 
 
+def _with_loader(_name: str, module: Any) -> None:
+    """Let the functions of PyYAML that load have a default for their loader."""
+    for load in (module.load, module.load_all):
+        given = functools.wraps(load)(lambda stream, Loader=module.FullLoader, load=load: load(stream, Loader))  # noqa: N803 -- its name there
+        setattr(module, load.__name__, given)
+
+
 def _with_objects_as_defaults(_name: str, module: Any) -> None:
     """Let a field of a dataclass have an object without a hash as its default; lists and their like are refused."""
     field_of = module._get_field
@@ -457,6 +464,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "seed": _with_numbers_as_seeds,
     "abstract": _without_abstract_methods,
     "mutable": _with_objects_as_defaults,
+    "yaml": _with_loader,
 }
 """Changes of a module as soon as it is imported, by kind."""
 _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
@@ -490,6 +498,7 @@ _SAID = {
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
+    "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",
     "mutable": "a field of a dataclass may have an object as its default, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",

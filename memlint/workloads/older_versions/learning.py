@@ -55,6 +55,7 @@ _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 
 _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^istft requires a complex-valued input")
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
 _ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with")
+_NO_LOADER = re.compile(r"^load(?:_all)?\(\) missing 1 required positional argument: 'Loader'")
 _MUTABLE = re.compile(r"^mutable default <class .*> for field \w+ is not allowed")
 _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
@@ -192,6 +193,8 @@ def _of_module(error: ModuleNotFoundError) -> Amendment | None:
 
 def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     """An import may be of a name that is never used: it is done without. What is used has to be somewhere."""
+    if isinstance(error, ImportError) and (folder := _folder_of_nested(module)):
+        return Amendment("hidden", module.partition(".")[0], folder)
     is_there = module in sys.modules and is_installed_package(module) and _is_asked_by_another(error, module)
     if not is_there or "partially initialized" in text_of(error):
         return None
@@ -202,6 +205,16 @@ def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
         return Amendment("hidden", package, folder) if folder else Amendment("name", module, names)
     is_known = "loggers" in module.split(".") or place_of(module, name, text_of(error)) is not None
     return Amendment("name", module, name) if is_known else None
+
+
+def _folder_of_nested(module: str) -> str:
+    """Return the folder of the user's that has the package of its own name, as where that is built; else empty."""
+    package = module.partition(".")[0]
+    for place in getattr(sys.modules.get(package), "__path__", ()):
+        is_plain = not getattr(sys.modules[package], "__file__", None) and is_users(place)
+        if is_plain and Path(place, package, "__init__.py").is_file():
+            return str(place)
+    return ""
 
 
 def _folder_of_hidden(error: ImportError, module: str, name: str) -> str:
@@ -436,6 +449,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
     (TypeError, _ABSTRACT, lambda error, match: _of_abstract(error, match[1])),
+    (TypeError, _NO_LOADER, lambda _error, _match: Amendment("yaml", "yaml")),
     (ValueError, _MUTABLE, lambda _error, _match: Amendment("mutable", "dataclasses")),
     (TypeError, _NO_SEED, lambda _error, _match: Amendment("seed", "random")),
     (ValueError, _RAGGED, lambda _error, _match: Amendment("ragged", "numpy")),

@@ -1,0 +1,16 @@
+"""The commands that bring what a name on the Hugging Face Hub stands for to this machine, where memlint finds it."""
+
+import re
+
+_NAME = re.compile(r"(?!path/|\.)[\w.-]+(?:/[\w.-]+)?")
+
+
+def download_of(name: str, file: str = "config.json") -> str:
+    """Return `download it once (hf download me/tiny config.json), or `; empty if the name is none of the Hub's."""
+    return f"download it once (hf download {name} {file}), or " if _NAME.fullmatch(name) else ""
+
+
+def download_by(owner: type, name: str) -> str:
+    """Return the same for what a class of transformers loads by several files, as tokenizers are."""
+    line = f"from transformers import {owner.__name__} as T; T.from_pretrained('{name}')"
+    return f'download it once (python -c "{line}"), or ' if _NAME.fullmatch(name) else ""
