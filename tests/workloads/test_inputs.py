@@ -695,7 +695,7 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
                 "return self.l(self.n(rows.flatten(3)))"
             ),
             "self, scan",
-            ["scan [batch, 1, 224, 224] float32"],
+            ["scan [batch, 1, 32, 32] float32"],
         ),
         # A file that changes the default of PyTorch.
         ("self.l = nn.Linear(4, 2, dtype=torch.float64) | return self.l(x)", "self, x", ["x [batch, 4] float64"]),
