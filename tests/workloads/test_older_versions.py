@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.special  # noqa: F401 -- while NumPy has no names of before, which it would list
 import torch
 import yaml
 
