@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import nn
+
+_MAKES = re.compile("freeze|^__init__$")
+"""Names of functions whose loops are none of a training."""
+_OF_PARTS = re.compile(r"\b(?:named_)?(?:parameters|modules|children)\(")
+"""What a loop goes over that chooses some parts of a model."""
 
 
 def frozen_parts(model: nn.Module) -> tuple[str, ...]:
@@ -31,13 +37,18 @@ def batch_when_freed(trees: Iterable[ast.AST]) -> str:
 
 
 def _freeing(trees: Iterable[ast.AST]) -> Iterator[ast.If]:
-    """Yield the conditions in loops under which parameters are freed; not of a function that only does that."""
+    """Yield the conditions in loops under which parameters are freed; not where a model is made, or only that done."""
     for tree in trees:
-        functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and "freeze" in each.name)
+        functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and _MAKES.search(each.name))
         tools = {id(node) for each in functions for node in ast.walk(each)}
-        loops = (each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While) and id(each) not in tools)
+        loops = (each for each in ast.walk(tree) if _is_loop(each) and id(each) not in tools)
         under_condition = (part for loop in loops for part in ast.walk(loop) if isinstance(part, ast.If))
         yield from (part for part in under_condition if any(map(_frees, ast.walk(part))))
+
+
+def _is_loop(node: ast.AST) -> bool:
+    """Return True for a loop that is not one over the parts of a model, of which some are chosen."""
+    return isinstance(node, ast.While) or (isinstance(node, ast.For) and not _OF_PARTS.search(ast.unparse(node.iter)))
 
 
 def _is_frozen(module: nn.Module) -> bool:

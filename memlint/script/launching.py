@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from memlint.targets.script import Script
 
 _LAUNCH = "accelerate.commands.launch"
+_CONFIGS = ("*accelerate*.y*ml", "*accelerate*/*.y*ml", "*/*accelerate*/*.y*ml", "*/*accelerate*.y*ml")
+"""Patterns of where projects keep the configs of accelerate."""
+_MOST_NAMED = 3
 _ASKS = ("is_bf16_available", "check_cuda_p2p_ib_support")
 """Questions of the launcher about the GPUs of this machine; all that are simulated can do it."""
 
@@ -84,7 +87,9 @@ def _mending(script: Script, error: BaseException) -> str:
     """Return what to type: an installation of the missing package and of all that the script wants beside it."""
     name = missing_package(error)
     if not name:
-        return "Correct its options or its config."
+        known = sorted(os.path.relpath(each) for glob in _CONFIGS for each in Path.cwd().glob(glob))[:_MOST_NAMED]
+        named = f" The project has {', '.join(known)}." if known and "--config_file" in (script.accelerate or ()) else ""
+        return f"Correct its options or its config.{named}"
     file = Path(script.path).absolute()
     others = required_packages(file, Path.cwd(), is_missing) if script.path else []
     return remedy(name, str(file), others)

@@ -111,4 +111,6 @@ def test_the_outermost_frozen_modules_and_parameters_are_named():
 def test_a_line_that_frees_stands_under_a_condition_in_a_loop(statement, frees):
     assert frees_later([ast.parse(f"for epoch in epochs:\n  if epoch > 3:\n    {statement}")]) is frees
     assert not frees_later([ast.parse(statement)])
-    assert not frees_later([ast.parse(f"def unfreeze():\n  for p in ps:\n    if p:\n      {statement}")])
+    for function in ("unfreeze", "__init__"):
+        assert not frees_later([ast.parse(f"def {function}():\n  for p in ps:\n    if p:\n      {statement}")])
+    assert not frees_later([ast.parse(f"for n, p in model.named_parameters():\n  if n:\n    {statement}")])
