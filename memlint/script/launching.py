@@ -88,8 +88,8 @@ def _mending(script: Script, error: BaseException) -> str:
     name = missing_package(error)
     if not name:
         known = sorted(os.path.relpath(each) for glob in _CONFIGS for each in Path.cwd().glob(glob))[:_MOST_NAMED]
-        named = f" The project has {', '.join(known)}." if known and "--config_file" in (script.accelerate or ()) else ""
-        return f"Correct its options or its config.{named}"
+        has_own = bool(known) and "--config_file" in (script.accelerate or ())
+        return "Correct its options or its config." + (f" The project has {', '.join(known)}." if has_own else "")
     file = Path(script.path).absolute()
     others = required_packages(file, Path.cwd(), is_missing) if script.path else []
     return remedy(name, str(file), others)

@@ -84,6 +84,8 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         ):
             after_import(module, functools.partial(_note_downloads, replacing, function))
         after_import("evaluate.loading", lambda module: _replace_metrics(module, replacing))
+        if fake:
+            after_import("spacy", lambda module: _replace_languages(module, replacing))
         yield missing
 
 
@@ -142,6 +144,26 @@ def _replace_metrics(module: ModuleType, replacing: Replacing) -> None:
             return Metric(["accuracy", "f1"] if name == "glue" else [name])
 
     replacing.put(module, "load", load_metric)
+
+
+def _replace_languages(module: ModuleType, replacing: Replacing) -> None:
+    """Let spaCy cut texts into words where the model of their language is missing: it runs on the CPU."""
+    load = module.load
+
+    @functools.wraps(load)
+    def load_language(name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(name, *args, **kwargs)
+        except OSError as error:
+            language = str(name).partition("_")[0]
+            try:
+                blank = module.blank(language)
+            except ImportError:
+                raise error from None
+            note_fake_data(f"spaCy's model {name} is not on this machine: texts are only cut into words")
+            return blank
+
+    replacing.put(module, "load", load_language)
 
 
 def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int | None) -> MissingFiles | None:

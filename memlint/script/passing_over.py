@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from torch import nn
 
+from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
@@ -133,6 +134,11 @@ class PassingOver:
         self.namespaces: list[dict[str, Any]] = []
         """The variables of continued functions."""
         self.continued: set[FrameType] = set()
+
+    @property
+    def errors_of_known_values(self) -> list[BaseException]:
+        """Those of them that are not about the result of a line that failed before."""
+        return [each for each in self.errors if Unknown.__name__ not in text_of(each)]
 
     def after(self, error: BaseException) -> None:
         """Run the lines that follow those that `error` has left, innermost function first, as far as they build."""

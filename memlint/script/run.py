@@ -423,7 +423,8 @@ def _executed(
         if ending is not None:
             return ending
         # a login or an upload, say, that met no other machine kept nothing from going on
-        others = (each for each in (error, *passing_over.errors) if what_to_do(each) or not isinstance(each, OSError))
+        errors = (error, *passing_over.errors_of_known_values)
+        others = (each for each in errors if what_to_do(each) or not isinstance(each, OSError))
         amendments = (amendment_of(each) for each in passing_over.errors)
         passed = next((each for each in amendments if each is not None and each.kind in _OF_VERSIONS), None)
         return replace(ending_of(next(others, error)), amendment=amendment_of(error) or passed)

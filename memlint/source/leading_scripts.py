@@ -36,7 +36,7 @@ _TRAINS = re.compile(r"(.*[_-])?(pre)?(train|training|trainer|main|run|finetune|
 _TRAINS_FURTHER = re.compile(r"fine[_-]?tun|lin(ear)?[_-]?prob|transfer", re.IGNORECASE)
 """Parts of the names of those that train what another one has trained before."""
 _OTHERWISE = re.compile(
-    r"(.*[_-])?(eval(uate|uation)?|val(idate)?|(?<!cross.)validation|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
+    r"(.*[_-])?(eval(uate|uation|uator)?|val(idate)?|(?<!cross.)validation|test(s|ing)?|infer(ence)?|predict(ion)?|sample(r)?|sampling|demo|app|"
     r"generat(e|ion)|synthesi[sz]e|agent|play|distill(ation)?|export|convert(er)?|benchmark|bench|profile|visuali[sz]e|plot|examples?|"
     r"submission|plan|prepare|preprocess|download|server?|deploy|setup|conftest|cache|calc(ulate)?|compute|metrics?|"
     r"extract|create|average|webui|render(er|ing)?|flops|params|latency|speed|throughput)(?![a-z]).*",

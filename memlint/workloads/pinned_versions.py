@@ -105,7 +105,9 @@ def version_hint(package: str, place: str) -> str:
     distribution = distribution_of(package)
     with suppress(PackageNotFoundError):
         installed = _installed(package).partition("+")[0]
-        if file and any(pinned.contains(installed, prereleases=True) for pinned, _ in _pins(distribution, Path(file))):
+        pins = (pinned for pinned, _ in (_pins(distribution, Path(file)) if file else ()))
+        bounded = (each for each in pins if any(part.operator not in (">=", ">", "!=") for part in each))
+        if any(pinned.contains(installed, prereleases=True) for pinned in bounded):
             return ""
         text = f"{distribution} {installed} is installed, and no file of the project names the one it was written for"
         return f"{text}. If that is an older one, type pip install '{distribution}<{_breaking_part(installed)}'."

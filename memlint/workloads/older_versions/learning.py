@@ -56,6 +56,7 @@ _NO_REAL_SPECTRA = re.compile(r"^stft requires the return_complex parameter|^ist
 _NO_OTHER_VALUES = re.compile(r"^Invalid value '.*' for dtype 'str'", re.DOTALL)
 _ABSTRACT = re.compile(r"^Can't instantiate abstract class (\w+) with")
 _NO_LOADER = re.compile(r"^load(?:_all)?\(\) missing 1 required positional argument: 'Loader'")
+_CHECKED = re.compile(r"^\d+ validation errors? for \w+")
 _MUTABLE = re.compile(r"^mutable default <class .*> for field \w+ is not allowed")
 _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
@@ -114,10 +115,20 @@ def changed_package(error: BaseException) -> str:
         owner = str(getattr(_refusing_function(error, match[1]), "__module__", ""))
     elif isinstance(error, AttributeError) and (match := _NO_ATTRIBUTE.search(text)) and match[1]:
         owner = match[1]
-    elif isinstance(error, AttributeError) and error.name:
+    elif isinstance(error, AttributeError) and error.name and not is_installed_package(type(error).__module__):
         kind = error.obj if isinstance(error.obj, type) else type(error.obj)
         owner = _asking_base(error, kind) or kind.__module__
+    elif _CHECKED.search(text) is not None:  # arguments that pydantic checks for the package have changed
+        modules = (str(frame.f_globals.get("__name__")) for frame in _frames_behind_users(error))
+        owner = next((each for each in modules if not each.startswith("pydantic")), "")
     return owner.partition(".")[0] if is_installed_package(owner) else ""
+
+
+def _frames_behind_users(error: BaseException) -> list[FrameType]:
+    """Return the frames of an exception that the user's last line has called."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    users = [place for place, frame in enumerate(frames) if is_users(frame.f_code.co_filename)]
+    return frames[users[-1] + 1 :] if users else []
 
 
 def own_function_refusing(error: BaseException) -> FunctionType | None:
