@@ -81,6 +81,21 @@ def test_a_config_that_accelerate_refuses_is_said(monkeypatch: pytest.MonkeyPatc
         launched(Script(name="t", path="t.py", accelerate=("--multi_gpu",)))
 
 
+def test_configs_of_the_project_are_named_where_the_one_that_is_typed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch_command(_words: list[str]) -> None:
+        raise ValueError("path/to/your/config does not exist")
+
+    accelerate(monkeypatch, launch_command)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "accelerate_configs").mkdir()
+    (tmp_path / "accelerate_configs/one.yaml").touch()
+    with pytest.raises(WorkloadError, match="refuses: path/to/your/config does not exist") as caught:
+        launched(Script(name="t", path="t.py", accelerate=("--config_file", "path/to/your/config")))
+    assert caught.value.hint == "Correct its options or its config. The project has accelerate_configs/one.yaml."
+
+
 CONFIG = """
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP

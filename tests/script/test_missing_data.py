@@ -368,6 +368,15 @@ def test_a_metric_that_is_missing_is_zero(tmp_path):
     }
 
 
+def test_a_language_that_spacy_has_no_model_of_here_is_only_cut_into_words(tmp_path):
+    (tmp_path / "p").mkdir()
+    spacy = "def load(name): raise OSError(f'[E050] no {name}')\ndef blank(language): return str.split\n"
+    (tmp_path / "p/spacy.py").write_text(spacy)
+    ran = run(tmp_path / "p", "import spacy\nprint(spacy.load('en_core_web_sm')('a b'))\n", fake=True)
+    assert ran.stdout == "['a', 'b']\n"
+    assert ran.assumptions == {"spaCy's model en_core_web_sm is not on this machine: texts are only cut into words": 2}
+
+
 @needs("datasets", "transformers", "tokenizers")
 def test_texts_have_the_length_that_is_asked_for(tmp_path):
     script = """\

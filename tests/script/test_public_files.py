@@ -114,6 +114,21 @@ def test_pickles_of_python_2_have_the_texts_that_the_reader_asks_for(tmp_path, e
     assert batch[b"data" if encoding == "bytes" else "data"].shape == (10_000, 3_072)
 
 
+def test_a_large_array_of_zeros_takes_no_place_on_the_disk(tmp_path):
+    path = tmp_path / "file"
+    write_public("mnist_test_seq.npy", path)
+    assert np.load(path, mmap_mode="r").shape == (20, 10_000, 64, 64)
+    assert path.stat().st_blocks * 512 < 2**20 < path.stat().st_size
+
+
+def test_a_skeleton_has_persons_in_each_frame_and_a_class(tmp_path):
+    path = tmp_path / "file"
+    write_public("data/ntu120/NTU120_CSub.npz", path)
+    with np.load(path) as arrays:
+        assert arrays["x_train"].reshape(256, 300, 2, 25, 3).min() > 0
+        assert len(np.where(arrays["y_train"] > 0)[1]) == 256
+
+
 def test_bytes_have_the_header_of_their_format(tmp_path):
     write_public("MNIST/raw/t10k-images-idx3-ubyte", tmp_path / "images")
     content = (tmp_path / "images").read_bytes()

@@ -135,6 +135,30 @@ def test_a_name_that_cannot_be_imported_from_another_version_counts(tmp_path: Pa
     assert f"networkx==1.11 ({tmp_path / 'requirements.txt'}:1)" in caught.value.hint
 
 
+def test_a_lower_bound_does_not_say_that_the_newest_version_will_do(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("networkx>=1.9\n")
+    error = _error(tmp_path)
+    assert "no file of the project names the one it was written for" in what_to_do(error)
+    (tmp_path / "requirements.txt").write_text(f"networkx>=1.9,<={_INSTALLED}\n")
+    assert "networkx" not in what_to_do(error)
+
+
+def test_arguments_that_pydantic_refuses_for_a_package_are_of_its_version(tmp_path: Path, monkeypatch) -> None:
+    package = tmp_path / "site-packages/crops_of_before"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "def crop(**given):\n    raise ValueError('1 validation error for InitSchema\\nstd_range\\n  a tuple')\n"
+    )
+    (package.parent / "crops_of_before-2.0.8.dist-info").mkdir()
+    (package.parent / "crops_of_before-2.0.8.dist-info/METADATA").write_text("Name: crops_of_before\nVersion: 2.0.8\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    file = tmp_path / "model.py"
+    file.write_text("import crops_of_before\n\n\ndef build():\n    crops_of_before.crop(std_range=10)\n")
+    with pytest.raises(ValueError, match="std_range") as caught:
+        load_file(file, tmp_path).build()
+    assert what_to_do(caught.value).endswith("type pip install 'crops-of-before<2'.")
+
+
 def test_where_no_file_names_a_version_the_message_says_so(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch\nnetworkx\n")
     hint = what_to_do(_error(tmp_path))
