@@ -188,6 +188,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
 
     `name` is that of the Workload, in place of the script's; `builds_only` is as for a Script.
     """
+    precision = (("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else ()
     script = Script(
         name=name or command.name or command.script.stem,
         path="" if command.module else str(command.script),
@@ -197,7 +198,7 @@ def request_of(command: TypedCommand, request: Request, *, name: str = "", build
         folder=str(command.folder),
         typed=(command.name, *concrete(command.arguments)) if command.name else (),
         ranks=command.ranks or None,
-        variables=(("ACCELERATE_MIXED_PRECISION", command.precision),) if command.precision else (),
+        variables=(*command.variables, *precision),
         fake_data=True,
         config_of=request.settings.config_of,
         steps=1 if builds_only else 2,
@@ -216,16 +217,17 @@ def slowness() -> float:
 
 
 def _ask(session: Session) -> _Told:
-    """Ask for what a script builds, and calls; again with each change that packages of other versions need before it.
+    """Ask for what a script builds, and calls; again with each change that packages need before it, for some time.
 
     What it built before counts for more than a change after which it builds nothing.
     """
     told: Built | None = None
+    end = time.monotonic() + _ALL_SECONDS * slowness()
     while True:
         built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
         told = built if told is None or built.models or not told.models else told
         amendment = built.ending.amendment
-        if script is None or amendment is None or amendment in script.amendments:
+        if script is None or amendment is None or amendment in script.amendments or time.monotonic() > end:
             return _Told(built=told)
         changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
         session.begin_again(session.request.model_copy(update={"script": changed}))

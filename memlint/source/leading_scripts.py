@@ -471,17 +471,20 @@ def _evaluates(command: TypedCommand) -> bool:
 def _encoded(found: LeadingScript) -> list[object]:
     command = found.command
     places = [str(command.script), str(command.folder), command.document and str(command.document)]
-    launch = [command.line, command.ranks, command.precision, command.name, command.code]
+    launch = [command.line, command.ranks, command.precision, command.name, command.code, command.variables]
     return [*places, command.module, command.arguments, launch, found.is_certain, found.trains]
 
 
 def _decoded(entry: Any) -> tuple[LeadingScript, ...]:
     return tuple(
         LeadingScript(
-            TypedCommand(Path(script), module, tuple(words), Path(folder), document and Path(document), *launch),
+            TypedCommand(
+                *(Path(script), module, tuple(words), Path(folder), document and Path(document)),
+                *(*launch, tuple((name, value) for name, value in variables)),
+            ),
             *known,
         )
-        for script, folder, document, module, words, launch, *known in entry["commands"]
+        for script, folder, document, module, words, (*launch, variables), *known in entry["commands"]
     )
 
 
@@ -500,6 +503,7 @@ def typed_as(command: TypedCommand) -> str:
     ranks = ("--ranks", str(command.ranks)) if command.ranks else ()
     launcher = ("accelerate", "launch", "--mixed_precision", command.precision) if command.precision else ()
     line = shlex.join(("memlint", "run", *ranks, *data, *launcher, *command.start, *concrete(command.arguments)))
+    line = " ".join((*(f"{name}={shlex.quote(value)}" for name, value in command.variables), line))
     return line if command.folder == here else f"cd {shlex.quote(os.path.relpath(command.folder, here))} && {line}"
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +61,8 @@ _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
 RUNNERS = ("uv", "pdm", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "rye", "hatch")
 """Programs that run another one in an environment, as `uv run` does."""
+_OF_MACHINE = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
+"""Variables that choose among a machine's GPUs."""
 _VARIABLE_SET = re.compile(r"\w+=")
 """Beginning of a word that sets an environment variable, before a command."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
@@ -121,6 +123,8 @@ class TypedCommand(NamedTuple):
     """The name of a command that the project declares, such as `yolo`; empty for a script."""
     code: str = ""
     """The program, where a document shows it: each line at its own number; empty for a script."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that are set before it on its line, but those of the machine."""
 
     @property
     def start(self) -> tuple[str, ...]:
@@ -259,7 +263,16 @@ def _command(
     told = _PRECISION.search(" ".join(words))
     if (started := _started_by(found[0], run[2], folder, document, files)) is not None:
         return TypedCommand(started[0], "", started[2], started[1], document, line, 1)
-    return TypedCommand(found[0], run[0], run[2], found[1], document, line, ranks, told[1] if told else "")
+    precision, variables = told[1] if told else "", tuple(_variables(words))
+    return TypedCommand(found[0], run[0], run[2], found[1], document, line, ranks, precision, variables=variables)
+
+
+def _variables(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the environment variables with a value that stand before a command."""
+    for word in takewhile(_VARIABLE_SET.match, dropwhile(lambda word: word in ("env", "export", "sudo"), words)):
+        name, _, value = word.partition("=")
+        if value and name not in _OF_MACHINE and not is_placeholder(value):
+            yield name, value
 
 
 def _ranks(launcher: str) -> int:

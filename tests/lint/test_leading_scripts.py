@@ -68,6 +68,34 @@ def test_a_command_of_a_document_is_taken_without_its_launcher(tmp_path, typed, 
     assert commands_in(tmp_path) == [("train.py", *arguments)]
 
 
+@pytest.mark.parametrize(
+    ("typed", "variables", "ranks"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,1 OMP=4 WANDB=off python train.py", (("OMP", "4"), ("WANDB", "off")), 0),
+        ("env A=1 torchrun --nnodes 2 --nproc-per-node=4 train.py", (("A", "1"),), 8),
+        ("DATA=<your data> KEY= python -m torch.distributed.launch --nproc_per_node $N train.py", (), 1),
+    ],
+)
+def test_what_stands_before_a_command_is_set_for_it(tmp_path, typed, variables, ranks):
+    project(tmp_path, train=TRAIN)
+    (tmp_path / "README.md").write_text(f"```sh\n{typed}\n```\n")
+    (command,) = typed_commands(ProjectFiles(tmp_path, tmp_path / "x.py"))
+    assert (command.variables, command.ranks) == (variables, ranks)
+
+
+def test_the_line_to_type_sets_variables_and_ranks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    project(
+        tmp_path,
+        model=MODEL,
+        train=TRAIN,
+        **{"README.md": "```sh\nA='b c' torchrun --nproc_per_node=4 train.py\n```\n"},
+    )
+    for keep in (False, True, True):  # which also comes back as it was kept
+        line = likeliest_command(tmp_path / "model.py", tmp_path, keep=keep)
+        assert line == "A='b c' memlint run --ranks 4 train.py"
+
+
 def test_a_command_whose_arguments_are_all_left_out_is_none(tmp_path):
     text = "```sh\ntorchrun --nproc_per_node=8 train.py \\\n  ...\n```\n```sh\npython train.py --bs 32\n```\n"
     project(tmp_path, train=TRAIN, **{"README.md": text})
