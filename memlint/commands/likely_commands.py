@@ -9,8 +9,11 @@ from memlint.source.leading_scripts import likeliest_command, shown_as, typed_as
 from memlint.targets.script import HAD_BUILT
 from memlint.worker.protocol import Request
 
-_LAST_RESORTS = ("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have")
-"""Parts of hints that ask for more than a command."""
+_LAST_RESORTS = (
+    *("--init", "memlint_workload", "::build", "with -v", "This is a script", "with the sizes that you have"),
+    "RANK=VALUE",
+)
+"""Parts of hints that ask for more than a command, or for what a launcher sets."""
 
 
 def with_commands(

@@ -56,7 +56,7 @@ _PATCH = re.compile(r"(patch|crop|image|img|input)_?(size|shape)", re.IGNORECASE
 _SETTINGS = re.compile(r"(conf|train|param|option|setting|recipe|args)[^/\\]*([/\\][^/\\]*)?$", re.IGNORECASE)
 """Files whose name, or that of their folder, says that they are settings."""
 _BATCH = re.compile(
-    r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_?train)?(_per_(gpu|device))?"
+    r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(micro_?)?(batch(_?size)?|bs|bsz)(_?train)?(_per_(gpu|device))?"
     r"|(samples|images|imgs)_per_gpu",
     re.IGNORECASE,
 )
