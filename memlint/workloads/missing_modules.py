@@ -64,6 +64,8 @@ def remedy(module: str, importer: str, others: Iterable[str] = (), *, distributi
         how = f"its source is {source}{f'; type: {command}' if command else ''}"
         return f"Build {module} where memlint runs, {sys.prefix}: {how}; {elsewhere} {without}"
     if place := _folder_of(module):
+        if command := _fetching(Path(place)):
+            return f"There is no {module} in {place}, a submodule that was not fetched: type {command}."
         return f"There is no {module} in {place}: complete the project, or import it by its new name."
     if folder := _project_folder_of(module, importer):
         return f"Put the folder that the project has it in on the search path: PYTHONPATH={shlex.quote(folder)}."
@@ -91,6 +93,16 @@ def _folder_of(module: str) -> str:
     package, _, inner = module.partition(".")
     places: Iterable[str] = getattr(sys.modules.get(package), "__path__", ()) if inner else ()
     return next((place for place in map(str, places) if is_users(place)), "")
+
+
+def _fetching(folder: Path) -> str:
+    """Return the command that fetches the submodule of git which an empty folder is; empty for any other folder."""
+    for root in folder.parents if not any(folder.iterdir()) else ():
+        with suppress(OSError):
+            paths = re.findall(r"^\s*path\s*=\s*(\S+)", (root / ".gitmodules").read_text("utf-8"), re.MULTILINE)
+            if folder.relative_to(root).as_posix() in paths:
+                return f"git -C {shlex.quote(str(root))} submodule update --init --recursive"
+    return ""
 
 
 def moved(target: str) -> str:

@@ -304,6 +304,20 @@ def test_an_import_that_may_fail_does_not_find_what_only_a_script_of_a_folder_do
     assert [workload.name for workload in find_workloads(str(path), path.parents[2]).workloads] == ["Net"]
 
 
+def test_a_submodule_that_was_not_fetched_is_named_with_the_command_that_fetches_it(tmp_path, monkeypatch):
+    (tmp_path / "parts_of_others").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("parts_of_others")
+    try:
+        hint = remedy("parts_of_others.data", str(tmp_path / "model.py"))
+        assert hint.endswith("complete the project, or import it by its new name.")
+        (tmp_path / ".gitmodules").write_text('[submodule "p"]\n\tpath = parts_of_others\n\turl = https://a.b/c\n')
+        hint = remedy("parts_of_others.data", str(tmp_path / "model.py"))
+        assert hint.endswith(f"not fetched: type git -C {tmp_path} submodule update --init --recursive.")
+    finally:
+        del sys.modules["parts_of_others"]
+
+
 def test_the_project_itself_may_be_the_package(write, monkeypatch):
     path = write("from project_of_mine.layers import Layer\n" + NET.format(""), "project_of_mine/model.py")
     (path.parent / "layers.py").write_text("class Layer: ...\n")
