@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from memlint.accelerator.lazy_imports import is_stand_in
 from memlint.base.errors import MemlintError
-from memlint.base.frames import causes, is_out_of_host_memory, line_of, text_of, user_lines
+from memlint.base.frames import causes, chain, is_out_of_host_memory, line_of, text_of, user_lines
 from memlint.base.ownership import is_users
 from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.script.overlay import real
@@ -248,10 +248,15 @@ def ending_of(error: BaseException) -> Ending:
 
 
 def _shown(error: BaseException) -> str:
-    """Return an exception with its text, and the one that it was first raised from if the text does not have it."""
+    """Return an exception with its text, and the one that it was first raised from if the text does not have it.
+
+    So is one in place of which a line of the script raises its own.
+    """
     *_, first = causes(error)
-    shown, cause = map(_text, (error, first))
-    return shown if text_of(first) in shown or cause == shown else f"{shown}, from {cause}"
+    *_, handled = chain(error) if line_of(error).lstrip().startswith("raise") else (first,)
+    shown, cause = map(_text, (error, handled))
+    how = "from" if handled is first else "in place of"
+    return shown if text_of(handled) in shown or cause == shown else f"{shown}, {how} {cause}"
 
 
 def _text(error: BaseException) -> str:
@@ -261,8 +266,9 @@ def _text(error: BaseException) -> str:
 
 
 def _absent_path(error: BaseException) -> str:
-    """Return a hint at the path that a `raise` of the script names, if nothing is there; else empty."""
-    paths = _PATH.findall(_URL.sub("", str(error))) if line_of(error).lstrip().startswith("raise") else ()
+    """Return a hint at the path that a `raise` or `assert` of the script names, if nothing is there; else empty."""
+    own = (each for each in chain(error) if line_of(each).lstrip().startswith(("raise", "assert")))
+    paths = [path for each in own for path in _PATH.findall(_URL.sub("", str(each)))]
     absent = (each for each in paths if not os.path.lexists(each.partition("*")[0]))
     return next((f"It wants {each}, which is not there: put it there." for each in absent), "")
 

@@ -206,7 +206,7 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     without = f"{HAD_BUILT}{run.own_step.model}: {run.own_step.failure}" if run.own_step is not None else ""
     if ending.is_failure:
         install = run.own_step.hint if run.own_step is not None else ""
-        hint = " ".join(filter(None, (install, ending.hint))) or elsewhere
+        hint = " ".join(dict.fromkeys(filter(None, (install, ending.hint)))) or elsewhere
         if (not hint or ending.has_exited) and (words := _last_words(sys.stderr)) and words not in ending.reason:
             hint = f"It wrote: {words}. {hint}" if hint else f"It wrote: {words}"
         return f"{ending.reason}, {_reached(run)}{without}", hint, tuple(ending.traceback)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memlint.source.option_texts import ADDED, FLAG, choices_of, has_option
 from memlint.source.project_files import ProjectFiles
-from memlint.source.similar_files import similar_file
+from memlint.source.similar_files import CONFIGS, similar_file
 from memlint.source.typed_commands import CONFIG_OPTION, TypedCommand, concrete, is_placeholder
 
 _TAKES_NO_WORD_OR_MANY = re.compile(r"\bnargs\b|action\s*=\s*[\"'](store_|count|help|version)")
@@ -23,7 +23,7 @@ _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _OF_PYTHON_CONFIGS = re.compile(r"[/\\]conf(?:ig)?s?[/\\].*\.py$")
 """Places of configs that are written in Python, as mmengine's are."""
-_OF_CONFIGS, _TEMPLATE = (".yaml", ".yml", ".json", ".toml"), re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
+_TEMPLATE = re.compile(r"\{\w+\}|<\w+>|\$\{?\w+\}?")
 
 
 class Completion:
@@ -44,7 +44,7 @@ class Completion:
             value = value if has_value else arguments[place]
             if (command.folder / value).exists():
                 continue
-            if is_placeholder(value) or Path(value).suffix in _OF_CONFIGS:
+            if is_placeholder(value) or Path(value).suffix in CONFIGS:
                 path = self._config_like(value, command)
                 path = self._config_for(command) if path is None else path
                 if path is not None:
@@ -52,7 +52,7 @@ class Completion:
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.rpartition("=")
             file, other = command.folder / value, None
-            if file.suffix in _OF_CONFIGS and not is_placeholder(value) and not file.exists():
+            if file.suffix in CONFIGS and not is_placeholder(value) and not file.exists():
                 other = similar_file(file)
             if other is not None:
                 arguments[i] = f"{option}{has_value}{os.path.relpath(other, command.folder)}"
@@ -66,7 +66,7 @@ class Completion:
     def _of_folder(self, word: str, command: TypedCommand) -> str:
         """Return the first config of the folder of a placeholder, as `configs/train/<name>`; the word without one."""
         folder = (command.folder / word).parent.resolve()
-        found = sorted(path for path in self._files.paths if path.parent == folder and path.suffix in _OF_CONFIGS)
+        found = sorted(path for path in self._files.paths if path.parent == folder and path.suffix in CONFIGS)
         is_inside = folder not in (command.folder.resolve(), *command.folder.resolve().parents)
         return os.path.relpath(found[0], command.folder) if found and is_inside and "=" not in word else word
 
@@ -113,7 +113,7 @@ class Completion:
         has it in other letters: `x4.yml` for `X4.yml`, which is one file on some systems.
         """
         place, text = Path(template), "" if command.document is None else self._files.text(command.document).lower()
-        if place.suffix not in _OF_CONFIGS:
+        if place.suffix not in CONFIGS:
             return None
         stem, end = ".+".join(map(re.escape, _TEMPLATE.split(place.stem))), re.escape(place.suffix)
         end = r"\.ya?ml" if end in (r"\.yaml", r"\.yml") else end

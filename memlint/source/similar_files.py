@@ -11,6 +11,9 @@ from typing import Any
 _CLOSE = 0.75
 """Least likeness of two names without their endings, as difflib measures it: of `a_2_f4` and `a-2-f4` it is 0.67."""
 _MOST_FOLDERS = 2000
+CONFIGS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
+"""Ends of the names of files of settings."""
+_MOST_NAMED = 3
 
 
 def similar_file(path: Path) -> Path | None:
@@ -57,3 +60,12 @@ def _closest(name: str, paths: Iterable[Path]) -> Path | None:
     by_name = {each.stem.lower(): each for each in sorted(paths, reverse=True) if each.name != name}
     close = get_close_matches(Path(name).stem.lower(), by_name, n=1, cutoff=_CLOSE)
     return by_name[close[0]] if close else None
+
+
+def configs_beside(path: Path) -> list[Path]:
+    """Return the first configs of the same kind in the folder of one that is not there; JSON may be data."""
+    if path.suffix not in CONFIGS or path.suffix == ".json":
+        return []
+    with suppress(OSError):
+        return sorted(path.parent.glob(f"*{path.suffix}"))[:_MOST_NAMED]
+    return []

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from memlint.source.project_files import ProjectFiles
 from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import Branches, commands_of
+from memlint.source.similar_files import CONFIGS
 
 _DOCUMENTS = (".md", ".mdx", ".rst", ".sh")
 _MAY_RUN = re.compile(r"\.py\b|\.sh\b|-m ")
@@ -96,7 +97,7 @@ _OF_PLACE = re.compile(
 """Names of options, and words of templates, for places in the file system."""
 CONFIG_OPTION = re.compile(r"-c|-?-?(cfg|config|conf|fname|yaml|opt)([_-]?(file|path|name))?", re.IGNORECASE)
 """Options that take the path of a config."""
-_OF_SETTINGS = (".yaml", ".yml", ".json", ".toml", ".py", ".cfg", ".ini", ".conf", ".gin")
+_OF_SETTINGS = (*CONFIGS, ".py", ".conf", ".gin")
 _FEWEST_NAMES = 3
 """Values that are names of settings: so many make a command a template."""
 _EMPTY = frozenset(["path", "to", "your", "the", "my", "a", "an", "of", "with", "and", "dir", "directory", "folder"])

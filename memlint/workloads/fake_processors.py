@@ -62,7 +62,7 @@ def _replace_processors(put: Put, owner: str, method: str, module: ModuleType, *
                 able = "name a well-known model" if fake else "add --fake-data to use a fake one"
                 text = f"wants the processor {str(name)!r}, which is not on this machine"
                 folder = "give the path of a folder that has one"
-                note(error, text, f"{download_by(cls, str(name))}{folder}, or {able}")
+                note(error, text, f"{download_by(cls, str(name), kwargs.get('subfolder'))}{folder}, or {able}")
                 raise
             note_fake_data(f"the processor of {name} is not on this machine: it has the settings of its class")
             return settings, {key: value for key, value in kwargs.items() if not key.startswith("_")}

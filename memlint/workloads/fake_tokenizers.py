@@ -117,8 +117,9 @@ def _replace_tokenizers(owner: Any, put: Put, *, fake: bool) -> None:
             if tokenizer is None:
                 able = "add --fake-data to use a fake one" if not fake else "name a well-known model"
                 text = f"{_WANTED} {str(name)!r}, which is not on this machine"
+                error.__dict__.pop("__notes__", None)  # that it needs the config of it
                 folder = "give the path of a folder that has one"
-                note(error, text, f"{download_by(cls, str(name))}{folder}, or {able}")
+                note(error, text, f"{download_by(cls, str(name), kwargs.get('subfolder'))}{folder}, or {able}")
                 raise
         size = len(tokenizer)
         note_fake_data(f"the tokenizer of {name} is not on this machine: replaced by a fake one of {size:,} words")

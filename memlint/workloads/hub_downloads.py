@@ -5,12 +5,14 @@ import re
 _NAME = re.compile(r"(?!path/|\.)[\w.-]+(?:/[\w.-]+)?")
 
 
-def download_of(name: str, file: str = "config.json") -> str:
+def download_of(name: str, folder: str | None = None) -> str:
     """Return `download it once (hf download me/tiny config.json), or `; empty if the name is none of the Hub's."""
+    file = f"{folder}/config.json" if folder else "config.json"
     return f"download it once (hf download {name} {file}), or " if _NAME.fullmatch(name) else ""
 
 
-def download_by(owner: type, name: str) -> str:
+def download_by(owner: type, name: str, folder: str | None = None) -> str:
     """Return the same for what a class of transformers loads by several files, as tokenizers are."""
-    line = f"from transformers import {owner.__name__} as T; T.from_pretrained('{name}')"
+    inner = f", subfolder='{folder}'" if folder else ""
+    line = f"from transformers import {owner.__name__} as T; T.from_pretrained('{name}'{inner})"
     return f'download it once (python -c "{line}"), or ' if _NAME.fullmatch(name) else ""

@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
@@ -51,9 +51,9 @@ _OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
 """Arguments that locate weights, or select their kind."""
 
 
-def _hint(source: object) -> str:
+def _hint(source: object, options: Mapping[str, Any]) -> str:
     folder = "give the path of a folder with its config.json instead, or "
-    return download_of(str(source)) + folder + _OPTION.format(source)
+    return download_of(str(source), options.get("subfolder")) + folder + _OPTION.format(source)
 
 
 def replace_pretrained(put: Put) -> None:
@@ -106,7 +106,7 @@ def _replacing_loads(put: Put, name: str, architecture: Callable[[Any, Any], Any
                     known = ", ".join(get_close_matches(Path(str(source)).name.lower(), KNOWN_CONFIGS))
                     error.__dict__.pop("__notes__", None)  # that it needs the config of it
                     what = f"wants the model {source!r}, which is not on this machine"
-                    note(error, what, _hint(source), known)
+                    note(error, what, _hint(source, kwargs), known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
                 made = architecture(cls, copy.deepcopy(config))  # saving notes a dtype in it
@@ -165,7 +165,7 @@ def _replace_configs(owner: Any, put: Put) -> None:
                 return stated, changes
             known = known_config(str(source), kwargs.get("subfolder") or "")
             if known is None:
-                note(error, f"wants the config {source!r}, which is not on this machine", _hint(source))
+                note(error, f"wants the config {source!r}, which is not on this machine", _hint(source, kwargs))
                 raise
             import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
@@ -253,7 +253,7 @@ def _replace_diffusers_configs(owner: Any, put: Put) -> None:
                 known = str(stated.pop("_class_name", "")), stated
             if known is None:
                 what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
-                fetch = download_of(str(source), f"{folder}/config.json" if folder else "config.json")
+                fetch = download_of(str(source), folder)
                 note(error, f"wants {what}", f"{fetch}give the path of a folder that has it; no weights are needed")
                 raise
             if stated is None:

@@ -18,7 +18,7 @@ from memlint.base.frames import causes, chain, text_of
 from memlint.base.ownership import is_installed, is_memlint, is_standard_library, is_users
 from memlint.libraries import plugins
 from memlint.libraries.unknown_attributes import unknown_attribute
-from memlint.source.similar_files import similar_file
+from memlint.source.similar_files import configs_beside, similar_file
 from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
 from memlint.workloads.older_versions.learning import changed_package, own_function_refusing
@@ -138,6 +138,8 @@ def _of_file(place: str) -> str:
     """Return what to do about a file that is not there, beside one that is and has another spelling."""
     if (other := similar_file(Path(place))) is not None:
         return f"{place} is not there, and {other} is: type that."
+    if beside := configs_beside(Path(place)):
+        return f"Put {place} there, or name one that is there: {', '.join(map(str, beside))}."
     return f"Put {place} there, or give the model an argument with which it reads no file."
 
 
@@ -153,7 +155,7 @@ def _of_torchvision() -> str:
 
 def what_to_do(error: BaseException) -> str:
     """Return a hint if the error itself shows what is missing, first of all in its notes; else empty."""
-    return " ".join(getattr(error, "__notes__", ())) or _shown_by(error)
+    return " ".join(dict.fromkeys(getattr(error, "__notes__", ()))) or _shown_by(error)
 
 
 def _shown_by(error: BaseException) -> str:

@@ -823,6 +823,33 @@ def test_a_script_that_is_stopped_before_it_begins_did_not_crash(tmp_path: Path)
     assert "--time-limit" in error.hint
 
 
+def test_an_error_that_a_script_raises_in_place_of_another_names_that_one_and_what_it_lacks(tmp_path):
+    source = """
+        import os
+
+        def images(place):
+            try:
+                assert os.path.isdir(place), f"{place} is not a valid directory"
+            except Exception:
+                raise NotImplementedError("the data set is not recognized")
+
+        images("faces/lists/train")
+        """
+    error = workload_of(run_text(tmp_path, source, fake_data=False)).error
+    assert "the data set is not recognized, in place of AssertionError: faces/lists/train is not" in error.message
+    assert error.hint.startswith("It wants faces/lists/train, which is not there: put it there.")
+
+
+def test_a_config_that_is_not_there_is_named_with_those_beside_it(tmp_path):
+    (tmp_path / "examples").mkdir()
+    for name in ("main.toml", "other.toml", "main.json"):
+        (tmp_path / "examples" / name).touch()
+    error = workload_of(run_text(tmp_path, "import tomllib\ntomllib.load(open('examples/video.toml', 'rb'))")).error
+    assert error.hint == (
+        "Put examples/video.toml there, or name one that is there: examples/main.toml, examples/other.toml."
+    )
+
+
 def test_an_error_that_was_raised_from_another_names_that_one(tmp_path):
     """As hydra raises one of its own, which says neither what is missing nor how to learn it."""
     source = """

@@ -418,6 +418,21 @@ def test_an_object_may_be_the_default_of_a_field_as_before_python_3_11(run, monk
         dataclasses.make_dataclass("Other", [("parts", list, dataclasses.field(default=[]))])
 
 
+def test_a_name_that_is_gone_counts_where_a_script_raises_an_error_of_its_own_for_it(run):
+    variables = run("""
+        import numpy
+
+        def kind():
+            try:
+                return numpy.float
+            except Exception:
+                raise NotImplementedError("not recognized")
+
+        made = kind()(3)
+    """)
+    assert variables["made"] == 3.0
+
+
 def test_yaml_is_loaded_without_a_loader_as_before_pyyaml_6(run, monkeypatch):
     for name in ("load", "load_all"):
         monkeypatch.setattr(yaml, name, getattr(yaml, name))

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, Literal
 
-from memlint.base.frames import causes, text_of
+from memlint.base.frames import causes, chain, text_of
 from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.distributed.rank import Rank
@@ -83,8 +83,11 @@ _Learn = Callable[[Any, re.Match[str]], "Amendment | None"]
 
 
 def amendment_of(error: BaseException) -> Amendment | None:
-    """Return the change with which the program may come further; None if neither error nor cause is of a version."""
-    known = next(filter(None, map(_amendment_of, causes(error))), None)
+    """Return the change with which the program may come further; None if no error in the chain is of a version.
+
+    A program may raise an error of its own while it handles one that is.
+    """
+    known = next(filter(None, map(_amendment_of, chain(error))), None)
     return known or _of_broken(error) or _of_sanity_check(error)
 
 
