@@ -840,7 +840,8 @@ def test_an_error_that_a_script_raises_in_place_of_another_names_that_one_and_wh
     assert error.hint.startswith("It wants faces/lists/train, which is not there: put it there.")
 
 
-def test_a_config_that_is_not_there_is_named_with_those_beside_it(tmp_path):
+def test_a_config_that_is_not_there_is_named_with_those_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").mkdir()
     for name in ("main.toml", "other.toml", "main.json"):
         (tmp_path / "examples" / name).touch()
