@@ -43,6 +43,7 @@ from memlint.script.random_weights import random_weights
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
 from memlint.script.writes import Write, Writes, scratch_writes
+from memlint.source.typed_commands import typed_configs
 from memlint.targets.built import Built
 from memlint.targets.script import Amendment, Ending, Happened, Script
 from memlint.tracing.recorder import observed, without_collector
@@ -374,7 +375,14 @@ def _take_steps(recorder: ScriptRecorder, num: int) -> None:
 
 
 def _may_go_on(error: BaseException, recorder: ScriptRecorder) -> bool:
-    """Return True unless the script was told to end, has refused its arguments, cannot be read, or is to be amended."""
+    """Return True unless the script was told to end, has refused its arguments, cannot be read, or is to be amended.
+
+    Without the config that is typed nothing of it is known.
+    """
+    if isinstance(error, FileNotFoundError) and os.path.realpath(str(error.filename)) in map(
+        os.path.realpath, typed_configs(sys.argv)
+    ):
+        return False
     if _amendment(recorder, Ending("it failed", amendment=amendment_of(error))) is not None:
         return False
     if isinstance(error, SystemExit):

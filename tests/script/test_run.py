@@ -851,6 +851,18 @@ def test_a_config_that_is_not_there_is_named_with_those_beside_it(tmp_path, monk
     )
 
 
+def test_nothing_is_built_without_the_config_that_is_typed(tmp_path):
+    source = """
+        import sys, torch
+        settings = open(sys.argv[2]).read()
+        model = torch.nn.Linear(4, 4).cuda()
+        model(torch.zeros(2, 4, device="cuda")).sum().backward()
+        """
+    error = workload_of(run_text(tmp_path, source, "--config", "absent.yaml")).error
+    assert "No such file or directory: 'absent.yaml', before its first whole step" in error.message
+    assert "it had built" not in error.message
+
+
 def test_an_error_that_was_raised_from_another_names_that_one(tmp_path):
     """As hydra raises one of its own, which says neither what is missing nor how to learn it."""
     source = """
