@@ -54,6 +54,8 @@ from memlint.workloads.placeholders.objects import stand_in_for_name
 from memlint.workloads.placeholders.second_import import forget_users, stand_in_for_broken
 
 T = TypeVar("T")
+_FIELD_OF = "_get_field"
+"""Name of the function of `dataclasses` that makes the field of an attribute."""
 _made: set[Amendment] = set()
 """Changes that were made in this process."""
 _texts: dict[str, None] = {}
@@ -330,7 +332,8 @@ def _with_loader(_name: str, module: Any) -> None:
 
 def _with_objects_as_defaults(_name: str, module: Any) -> None:
     """Let a field of a dataclass have an object without a hash as its default; lists and their like are refused."""
-    field_of = module._get_field
+    made = vars(module)
+    field_of = made[_FIELD_OF]
 
     @functools.wraps(field_of)
     def field(cls: type, name: str, *args: Any) -> Any:
@@ -340,7 +343,7 @@ def _with_objects_as_defaults(_name: str, module: Any) -> None:
             kind.__hash__ = object.__hash__  # type: ignore[method-assign]
         return field_of(cls, name, *args)
 
-    module._get_field = field
+    made[_FIELD_OF] = field
 
 
 def _with_numbers_as_seeds(_name: str, random: ModuleType) -> None:
