@@ -62,8 +62,20 @@ _MOST_OF_LOOP = 8
 """Values of a loop's variable with which a command is read."""
 RUNNERS = ("uv", "pdm", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "rye", "hatch")
 """Programs that run another one in an environment, as `uv run` does."""
-_OF_MACHINE = frozenset(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"))
-"""Variables that choose among a machine's GPUs."""
+_OF_MACHINE = frozenset(
+    [
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "WORLD_SIZE",
+        "RANK",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+    ]
+)
+"""Variables that choose among a machine's GPUs, and those of a group of processes."""
 _VARIABLE_SET = re.compile(r"\w+=")
 """Beginning of a word that sets an environment variable, before a command."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")

@@ -2,7 +2,9 @@
 
 import re
 
-_NAME = re.compile(r"(?!path/|\.)[\w.-]+(?:/[\w.-]+)?")
+_OF_MACHINE = r"(?:path|data|models?|pretrained\w*|ckpts?|checkpoints?|weights|outputs?|runs?|logs?|cache|local)/"
+_NAME = re.compile(rf"(?!\.|{_OF_MACHINE})[\w.-]+/[\w.-]+")
+"""The name of a model, behind that of whose it is; a folder of weights has other ones."""
 
 
 def download_of(name: str, folder: str | None = None) -> str:

@@ -97,8 +97,10 @@ def _folder_of(module: str) -> str:
 
 def _fetching(folder: Path) -> str:
     """Return the command that fetches the submodule of git which an empty folder is; empty for any other folder."""
-    for root in folder.parents if not any(folder.iterdir()) else ():
+    for root in folder.parents:
         with suppress(OSError):
+            if any(folder.iterdir()):
+                break
             paths = re.findall(r"^\s*path\s*=\s*(\S+)", (root / ".gitmodules").read_text("utf-8"), re.MULTILINE)
             if folder.relative_to(root).as_posix() in paths:
                 return f"git -C {shlex.quote(str(root))} submodule update --init --recursive"
