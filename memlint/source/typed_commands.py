@@ -36,6 +36,7 @@ _OF_HELP = frozenset(("-h", "--help"))
 _TORCHRUN = re.compile(r"(?:^|[\s/])torchrun\s|-m\s+torch\.distributed\.(?:run|launch)\s")
 """Launchers that give a script the variables of a process group."""
 _NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|nnodes)[= ]\"?(?:\d+:)?([1-9]\d*)\b")
+"""The numbers of nodes, and of processes on each, that torchrun is told."""
 _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile", "pdb", "debugpy", "pip", "ipykernel")
 """Packages whose modules, behind `python -m`, start a script or are no part of a project."""
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")

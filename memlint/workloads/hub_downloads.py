@@ -3,6 +3,7 @@
 import re
 
 _OF_MACHINE = r"(?:path|data|models?|pretrained\w*|ckpts?|checkpoints?|weights|outputs?|runs?|logs?|cache|local)/"
+"""Usual names of folders on a machine."""
 _NAME = re.compile(rf"(?!\.|{_OF_MACHINE})[\w.-]+/[\w.-]+")
 """The name of a model, behind that of whose it is; a folder of weights has other ones."""
 

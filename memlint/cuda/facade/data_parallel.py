@@ -27,8 +27,10 @@ from memlint.accelerator.private import (
 )
 
 _FUNCTION = "torch.nn.parallel.data_parallel"
+"""The module whose name a function of its package has taken."""
 _init: Any = nn.DataParallel.__init__
 _add: Any = comm.reduce_add
+"""The originals."""
 
 
 def patches() -> list[tuple[Any, str, Any]]:

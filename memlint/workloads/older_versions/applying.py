@@ -325,9 +325,16 @@ def _without_abstract_methods(name: str, module: ModuleType) -> None:
 
 def _with_loader(_name: str, module: Any) -> None:
     """Let the functions of PyYAML that load have a default for their loader."""
-    for load in (module.load, module.load_all):
-        given = functools.wraps(load)(lambda stream, Loader=module.FullLoader, load=load: load(stream, Loader))  # noqa: N803 -- its name there
-        setattr(module, load.__name__, given)
+
+    def with_default(load: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        @functools.wraps(load)
+        def loaded(stream: Any, Loader: Any = module.FullLoader) -> Any:  # noqa: N803 -- its name there
+            return load(stream, Loader)
+
+        return loaded
+
+    for name in ("load", "load_all"):
+        setattr(module, name, with_default(getattr(module, name)))
 
 
 def _with_objects_as_defaults(_name: str, module: Any) -> None:
