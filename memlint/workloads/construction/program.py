@@ -180,7 +180,7 @@ class Program:
 
     def _divided(self, model: torch.nn.Module, strategy: Strategy | None) -> torch.nn.Module:
         """Return the model in the wrapper that divides batches among several ranks or GPUs, if there is one."""
-        num_gpus = self.workload.num_gpus
+        num_gpus = self.workload.num_gpus if self.device.startswith("cuda") else 1
         if strategy is not None:
             wrapped: torch.nn.Module = (
                 model if strategy.cuts else import_module(_WRAPPING).replicated(model, self.device)
