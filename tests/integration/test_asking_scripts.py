@@ -174,6 +174,18 @@ def test_a_script_that_divides_its_batch_among_the_processes_of_torchrun_has_one
     assert checked(project)["batch"] == 16
 
 
+def test_of_several_gpus_of_data_parallel_the_first_is_analysed(project):
+    (project / "train.py").write_text(OPTIONS + STEPS + MAIN)
+    (project / "README.md").write_text(README.replace("torchrun --nproc_per_node=8", "python"))
+    whole = checked(project)
+    parallel = OPTIONS.replace("Net(args)", "torch.nn.DataParallel(Net(args), device_ids=[0, 1])")
+    (project / "train.py").write_text(parallel + STEPS + MAIN)
+    first = checked(project)
+    assert (first["error"], first["batch"], parameters(first)) == (None, 16, parameters(whole))
+    assert first["built_by"].endswith("builds it; the first of 2 GPUs, among which DataParallel divides the batch")
+    assert first["estimate"]["categories"]["gradient"] >= whole["estimate"]["categories"]["gradient"]
+
+
 def test_the_second_check_starts_no_process_and_none_is_left(project, monkeypatch):
     before = {each.pid for each in psutil.Process().children(recursive=True)}
     first = checked(project)
