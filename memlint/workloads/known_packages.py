@@ -25,6 +25,7 @@ _DISTRIBUTIONS = {
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
     "distutils": "setuptools",
+    "dora": "dora-search",
     "dotenv": "python-dotenv",
     "faiss": "faiss-cpu",
     "fitz": "PyMuPDF",
