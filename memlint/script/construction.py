@@ -105,6 +105,8 @@ class _Loader(NamedTuple):
     frame: Frame | None
     text: str
     is_for_training: bool
+    has_all: bool = False
+    """True if its batch has all items of its data set."""
 
 
 class Construction:
@@ -268,12 +270,12 @@ class Construction:
         size = taken["batch_size"] if batches is None else getattr(batches, "batch_size", None)
         chosen = getattr(batches, "sampler", None) if batches is not None else sampler
         is_for_training = bool(taken["shuffle"]) or _is_random(chosen)
-        self._note_batch(size, "DataLoader", is_for_training=is_for_training)
+        length = 0
+        with suppress(Exception):  # of a data set of the script's
+            length = len(taken["dataset"])
+        self._note_batch(size, "DataLoader", is_for_training=is_for_training, has_all=length == size)
         if is_for_training and isinstance(size, int):
             self._of_training.append(weakref.ref(loader))
-            length = 0
-            with suppress(Exception):  # of a data set of the script's
-                length = len(taken["dataset"])
             self.on_loader(length, size)
             self._lengths += [length] if length else []
             if not self._sides and (sides := image_sides(taken["dataset"])):
@@ -281,10 +283,10 @@ class Construction:
                 square = {"image_size": height} | ({"low_image_size": low} if low < height else {})
                 self._sides = square if height == width else {"image_height": height, "image_width": width}
 
-    def _note_batch(self, size: object, kind: str, *, is_for_training: bool) -> None:
+    def _note_batch(self, size: object, kind: str, *, is_for_training: bool, has_all: bool = False) -> None:
         if isinstance(size, int) and size >= 1:
             frame = _caller(sys._getframe(2))
-            self._loaders.append(_Loader(size, frame, f"{kind}(batch_size={size})", is_for_training))
+            self._loaders.append(_Loader(size, frame, f"{kind}(batch_size={size})", is_for_training, has_all))
 
     # --- when the script is over
 
@@ -448,6 +450,9 @@ class Construction:
         if loader is None:
             of_frames = batch_of_frames(self.values)
             return of_frames or named_setting(self.values, BATCH) or self._share_of_global_batch()
+        named = named_setting(self.values, BATCH) if loader.has_all and fake_data else None
+        if named is not None and int(named.value) > loader.batch:  # min(batch_size, len(data)), of made-up data
+            return named
         if (part := self._part_of(loader.batch)) is not None:
             return replace(part, source=f"{part.source}, a part of the {loader.batch} of {loader.text}")
         is_sure = len({each.batch for each in training or self._loaders}) == 1

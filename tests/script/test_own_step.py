@@ -520,6 +520,18 @@ def test_without_a_loader_the_batch_is_that_of_the_call_on_the_gpu(tmp_path: Pat
     assert (workload.error, workload.batch) == (None, 5)
 
 
+def test_a_batch_is_not_cut_to_the_few_items_that_are_made_up(tmp_path: Path) -> None:
+    text = """
+    import glob
+    files = glob.glob("widerface/val/*.bmp")
+    batch_size = min(args.batch_size, len(files))
+    loader = DataLoader(TensorDataset(torch.zeros(len(files), 256)), batch_size=batch_size)
+    raise AssertionError("no labels")
+    """
+    workload = workload_of(run_text(tmp_path, BUILT + MODEL + text, fake_data=True))
+    assert (workload.error, workload.batch) == (None, 24)
+
+
 def test_the_first_of_two_gpus_of_data_parallel_gets_half_of_the_batch(tmp_path: Path) -> None:
     text = """
     model = nn.DataParallel(Net(512), device_ids=[0, 1]).cuda()
