@@ -238,9 +238,6 @@ def _next_job() -> bytes:
     assert _exchange is not None
     if _exchange[1] != os.getpid():
         _exit(0)  # user code has forked, and goes on in both
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        with suppress(BaseException):  # user code may have closed it, or put anything in its place
-            stream.flush()  # type: ignore[union-attr]
     seconds, most = _IDLE_SECONDS
     while True:
         content = _exchange[0].since(JOBS, _Jobs.offset)
@@ -313,7 +310,16 @@ def _reply_with_failure(kind: str, message: str, lines: list[str], hint: str = "
 def _say_reply(**fields: Any) -> None:
     from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
 
+    _flush()
     _say(REPLY, _json(Reply(number=_Jobs.number, **fields)))
+
+
+def _flush() -> None:
+    """Write what user code has printed before the parent hears of the answer: it may end this process at once."""
+    own = _exchange is not None and _exchange[1] == os.getpid()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if own else ():
+        with suppress(BaseException):  # user code may have closed it, or put anything in its place
+            stream.flush()  # type: ignore[union-attr]
 
 
 def _say(name: str, text: str) -> None:
