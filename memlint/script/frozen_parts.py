@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MAKES = re.compile("freeze|^__init__$")
 """Names of functions whose loops are none of a training."""
 _OF_PARTS = re.compile(r"\b(?:named_)?(?:parameters|modules|children)\(")
-"""What a loop goes over that chooses some parts of a model."""
+"""Methods that give the parts of a model: a loop over them chooses some."""
 
 
 def frozen_parts(model: nn.Module) -> tuple[str, ...]:
