@@ -327,10 +327,7 @@ class Construction:
             trace = trace.tb_next
         frames.reverse()
         if error is None:
-            running: FrameType | None = sys._getframe(1)
-            while running is not None:
-                frames.append(running)
-                running = running.f_back
+            frames += _running()
         constructors = (each for each in frames if each.f_code.co_name == _CONSTRUCTS)
         self._unfinished |= {id(_first_argument(each)) for each in constructors if each not in continued}
         own = [each for each in frames if is_users(each.f_code.co_filename)]
@@ -338,6 +335,11 @@ class Construction:
         self.values = with_typed(self._script.arguments, values_in(own, self.namespaces))
         if self._held is not None or error is not None:
             self._held = [*(self._held or ()), *self._modules()]
+
+    def note_running(self) -> None:
+        """Note the values of a script that is running, which it may change yet."""
+        own = [each for each in _running() if is_users(each.f_code.co_filename)]
+        self.values = with_typed(self._script.arguments, values_in(own, self.namespaces))
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -642,6 +644,14 @@ def _constructor(module: nn.Module, frame: FrameType | None) -> tuple[FrameType 
         constructor = constructor if is_memlint(frame.f_code.co_filename) else frame
         frame = frame.f_back
     return constructor, frame
+
+
+def _running() -> Iterator[FrameType]:
+    """Yield the frames that are running, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _first_argument(frame: FrameType) -> object:

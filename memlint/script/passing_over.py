@@ -1,8 +1,8 @@
 """The lines after one that failed: a script whose data, checkpoint or login is not there may still build its model.
 
 What a failed line would have bound becomes `Unknown`: every use that needs its value fails in turn, and is passed over
-too, so nothing is built from a value that nobody knows. Lines of a constructor of a module are never passed over: half
-a model is none.
+too, so nothing is built from a value that nobody knows; only a Trainer is given rows for it. Lines of a constructor of
+a module are never passed over: half a model is none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
@@ -27,18 +27,20 @@ from memlint.base.frames import text_of
 from memlint.base.ownership import is_users
 from memlint.base.variables import variables_of
 from memlint.memory.records import Assumption, Frame
+from memlint.script.unknown import Unknown, UnknownValueError, data_of, rows_for_trainers
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
     from memlint.script.construction import Construction
+    from memlint.script.unknown import Sizes
     from memlint.targets.script import Ending
 
 _BUILDS = ("optim", ".parameters()", "backward", ".cuda(", ".to(", "model", "net")
 """Texts of which lines that build or train a model have one."""
 _CONSTRUCTS = "__init__"
-_RETURNS, _LEAVES, _VALUE = "_memlint_returns", "_memlint_leaves", "_memlint_value"
+_RETURNS, _LEAVES, _VALUE, _DATA = "_memlint_returns", "_memlint_leaves", "_memlint_value", "_memlint_data"
 """Names that the lines see while they are run."""
 _MODULE = "<module>"
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -50,40 +52,6 @@ _Body = list[ast.stmt]
 
 
 _MODE = re.compile(r"\b(no_grad|inference_mode|set_grad_enabled|enable_grad|autocast)\(")
-
-
-class _UnknownValueError(TypeError):
-    """A value is needed that nobody knows."""
-
-
-class Unknown:
-    """The result of a line that failed."""
-
-    def __getattr__(self, name: str) -> Unknown:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *_args: object, **_kwargs: object) -> Unknown:  # noqa: D102 -- the class says it
-        return self
-
-    def __getitem__(self, _key: object) -> Unknown:
-        return self
-
-    def __enter__(self) -> Unknown:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        return None
-
-    def _refused(self, *_arguments: object) -> NoReturn:
-        raise _UnknownValueError("the line that should have made this value failed")
-
-    __iter__ = __len__ = __bool__ = __index__ = __int__ = __float__ = __str__ = __contains__ = _refused
-    __format__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = _refused
-    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refused
-    __reduce_ex__ = _refused  # as an argument of a model it cannot be repeated
-    __hash__ = object.__hash__
 
 
 class _ReturnedError(BaseException):
@@ -121,10 +89,12 @@ class PassingOver:
         may_begin: Callable[[BaseException], bool],
         is_enough: Callable[[], bool],
         construction: Construction,
+        sizes: Sizes,
         seconds: float,
     ) -> None:
         """`may_begin` gets what ended the script, `is_enough` is True once a model was called; it takes `seconds`."""
-        self._may_begin, self._is_enough, self._construction = may_begin, is_enough, construction
+        self._may_begin, self._is_enough = may_begin, is_enough
+        self._construction, self._sizes = construction, sizes
         self._seconds = min(seconds, _MOST_SECONDS)
         self._is_over = False
         self.notes: list[Assumption] = []
@@ -149,7 +119,8 @@ class PassingOver:
         late.start()
         trace = error.__traceback__
         try:
-            self._after(trace, error, self._construction.mark(), 0)
+            with rows_for_trainers(self._sizes):
+                self._after(trace, error, self._construction.mark(), 0)
         except _LateError:
             self._is_over = True
         finally:
@@ -195,7 +166,7 @@ class PassingOver:
         code = frame.f_code
         namespace = frame.f_globals if code.co_name == _MODULE else {**frame.f_globals, **variables_of(frame)}
         self.namespaces += [] if code.co_name == _MODULE else [namespace]
-        namespace |= {_RETURNS: _ReturnedError, _LEAVES: _LeftError}
+        namespace |= {_RETURNS: _ReturnedError, _LEAVES: _LeftError, _DATA: data_of}
         own = namespace.get(code.co_varnames[0]) if code.co_name == _CONSTRUCTS and code.co_varnames else None
         lines = _Lines(code.co_filename, namespace)
         try:
@@ -204,7 +175,7 @@ class PassingOver:
         except _ReturnedError as returned:
             return returned.value if own is None else own
         finally:
-            for name in (_RETURNS, _LEAVES):
+            for name in (_RETURNS, _LEAVES, _DATA):
                 namespace.pop(name, None)
         return own
 
@@ -259,13 +230,16 @@ class PassingOver:
         for target in _targets(statement):
             if always or target not in lines.namespace:
                 lines.assign(target, Unknown())
-        if len(self.notes) < _MOST_SHOWN and not isinstance(error, _UnknownValueError):
+        if len(self.notes) < _MOST_SHOWN and not isinstance(error, UnknownValueError):
             self.notes.append(_note(statement, lines.file, error))
             self.errors.append(error)
 
 
 class _Leaving(ast.NodeTransformer):
-    """`return` of a function, and `break` and `continue` of a loop, whose other lines are not run."""
+    """`return` of a function, and `break` and `continue` of a loop, whose other lines are not run.
+
+    The data that a Trainer takes as `**data` is named in full.
+    """
 
     def __init__(self) -> None:
         self._in_loop = False
@@ -279,6 +253,15 @@ class _Leaving(ast.NodeTransformer):
 
     def visit_Continue(self, node: ast.Continue) -> ast.stmt:
         return node if self._in_loop else _raising(_LEAVES, [], node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if ast.unparse(node.func).endswith("Trainer"):
+            for each in node.keywords:
+                if each.arg is None:
+                    of_data = ast.Call(ast.Name(_DATA, ast.Load()), [each.value], [])
+                    each.value = ast.fix_missing_locations(ast.copy_location(of_data, node))
+        return node
 
     def _loop(self, node: ast.stmt) -> ast.stmt:
         before, self._in_loop = self._in_loop, True

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
+from torch import nn
+
 from memlint.accelerator.accumulation import has_run_backward
 from memlint.accelerator.private import graph_task
 from memlint.base.patching import patched
@@ -34,6 +36,7 @@ from memlint.script.ending import End, ending_of, exits
 from memlint.script.forms import forms
 from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
+from memlint.script.loop_text import LoopText
 from memlint.script.missing_data import missing_data
 from memlint.script.own_step import OwnStep, only_evaluates, take_own_step
 from memlint.script.pace import Pace
@@ -51,7 +54,9 @@ from memlint.workloads.notes import fake_data, not_there
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.user_errors import what_to_do
 
-_OF_VERSIONS = frozenset(("keyword", "name", "module", "attribute", "positional", "accelerator", "devices", "hparams"))
+_OF_VERSIONS = frozenset(
+    ("keyword", "name", "module", "attribute", "positional", "accelerator", "devices", "hparams", "none")
+)
 """Kinds of amendments that a line which was passed over may need: of the others none is sure to be the cause."""
 _MOST_AMENDMENTS = 12
 """Changes for packages of other versions, each of which takes one more run."""
@@ -224,6 +229,7 @@ def run_script(
             may_begin=lambda error: _may_go_on(error, recorder) and _is_early(recorder, writes),
             is_enough=lambda: recorder.has_called,
             construction=recorder.construction,
+            sizes=partial(_sizes_so_far, recorder),
             seconds=_SHARE * time_limit,
         )
         children = Children(script, exchange, end, lambda: len(recorder.construction.roots()))
@@ -240,6 +246,12 @@ def run_script(
             again = _attempts(recorder, end, children, writes.apart, _SHARE_OF_ATTEMPTS * time_limit)
             end(children.joined(_executed(recorder, end.undisturbed, passing_over, again)))
     raise AssertionError("the end of a script ends the process")
+
+
+def _sizes_so_far(recorder: ScriptRecorder, model: nn.Module) -> dict[str, object]:
+    """Return the numbers that a running script states for a model, by name."""
+    recorder.construction.note_running()
+    return LoopText(recorder.script).sizes_with(recorder.construction.sizes(model))
 
 
 def _attempts(

@@ -117,8 +117,10 @@ def version_hint(package: str, place: str) -> str:
 def _installed(package: str) -> str:
     """Return the installed version of a package, which may be there under another name, as `mmcv-lite` for mmcv.
 
-    Raises PackageNotFoundError.
+    Raises PackageNotFoundError, also for a module of Python's, which hides a package of its name, as argparse does.
     """
+    if package in sys.stdlib_module_names:
+        raise PackageNotFoundError(package)
     try:
         return version(distribution_of(package))
     except PackageNotFoundError:

@@ -242,3 +242,46 @@ def test_no_data_that_is_not_there_is_named_beside_what_an_error_says_is_to_be_i
     workload = workload_of(run_text(tmp_path, text))
     assert workload.error is not None
     assert "put it there" not in (workload.error.hint or "")
+
+
+OF_TRAINER = """
+    import json
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    max_length = 48
+
+    def load():
+        words = json.loads(ROWS)["rows"] * max_length
+        return [{"input_ids": words, "labels": words}] * 64
+
+    def data_module():
+        return dict(train_dataset=load())
+
+    arguments = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=2,
+                                  report_to="none", optim="adamw_torch", max_steps=4)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=512))
+"""
+
+
+@needs("transformers", "accelerate")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("data = load()", "Trainer(model, arguments, train_dataset=data).train()"),
+        ("data = data_module()", "Trainer(model=model, args=arguments, **data).train()"),
+    ],
+)
+def test_a_trainer_whose_data_fails_takes_its_steps_with_rows_of_what_its_model_takes(
+    lines: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "whole").mkdir()
+    trains = OF_TRAINER + "".join(f"    {line}\n" for line in lines)
+
+    whole = workload_of(run_text(tmp_path / "whole", THERE.replace("1.0", "7") + trains))
+    failed = workload_of(run_text(tmp_path, ABSENT + trains))
+
+    assert (happened(failed), failed.batch) == (happened(whole), whole.batch) == ("trained", 4)
+    assert requested(failed) == requested(whole)
+    assert any("input_ids [batch, seq=48]" in each.text for each in failed.assumptions)
+    assert failed.script is not None
+    assert "after memlint passed over `data = " in script_text(failed.script)
