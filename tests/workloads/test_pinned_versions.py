@@ -177,6 +177,13 @@ def test_of_older_versions_those_are_named_in_which_names_may_still_be_there(tmp
     assert hint.endswith(f"type pip install 'networkx<{older}'.")
 
 
+def test_a_module_of_pythons_has_no_other_version_though_a_package_of_its_name_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned_versions, "version", lambda _distribution: "1.4.0")
+    assert not pinned_versions.version_hint("argparse", str(tmp_path / "model.py:1"))
+
+
 def test_an_older_pytorch_is_never_to_be_installed(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
     code = "import torch\n\n\ndef build():\n    return torch.function_of_another_version()\n"
