@@ -49,6 +49,8 @@ _EVALUATES = re.compile(
     re.IGNORECASE,
 )
 """Arguments with which a training script does not train."""
+_SETS_TRAINING = re.compile(r"(?<![a-zA-Z])(epochs|lr|learning[_-]rate)(?![a-zA-Z])")
+"""Settings of training among arguments: `run_benchmark.py` with them trains."""
 _OPTIM = re.compile(r"optim(?!\w)(?<!\woptim)")
 _OF_TRAINING = re.compile(r"(?<![a-zA-Z])[Tt]rain(?:er|ers|ing)?(?![a-zA-Z])")
 _TRAINS_ITSELF = re.compile(r"\.backward\([\s\S]*opt\w*\.step\(|\.fit\(")
@@ -465,7 +467,10 @@ def _stem(command: TypedCommand) -> str:
 def _evaluates(command: TypedCommand) -> bool:
     if command.name:
         return _TRAINS.fullmatch(_stem(command)) is None
-    return _OTHERWISE.fullmatch(_stem(command)) is not None or any(map(_EVALUATES.fullmatch, command.arguments))
+    stem = _stem(command)
+    runs = _TRAINS.fullmatch(stem) is not None and any(map(_SETS_TRAINING.search, command.arguments))
+    is_otherwise = _OTHERWISE.fullmatch(stem) is not None and not runs
+    return is_otherwise or any(map(_EVALUATES.fullmatch, command.arguments))
 
 
 def _encoded(found: LeadingScript) -> list[object]:

@@ -850,6 +850,13 @@ def test_a_setting_that_names_the_task_says_whether_it_trains(tmp_path):
     assert leading(tmp_path) == ["train.py task=train x=1", "train.py task=inference x=1"]
 
 
+def test_what_runs_a_benchmark_with_settings_of_training_trains(tmp_path):
+    text = "```\npython run_benchmark.py a\npython run_benchmark.py a --settings '{\"lr\": 1}'\n```\n"
+    runs = f"import importlib\nimportlib.import_module(name).fit()\n{MAIN}"
+    project(tmp_path, model=MODEL, run_benchmark=runs, **{"README.md": text})
+    assert leading(tmp_path) == ['run_benchmark.py a --settings {"lr": 1}', "run_benchmark.py a"]
+
+
 def test_a_script_that_surely_evaluates_it_comes_before_the_third_that_only_may_train_it(tmp_path):
     may = f"import importlib\nimportlib.import_module(name).fit()\n{MAIN}"
     project(tmp_path, model=MODEL, train_a=may, train_b=may, train_c=may, export=f"import model\n{MAIN}")
