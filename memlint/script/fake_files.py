@@ -325,9 +325,11 @@ def _json(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:
         return f"{', '.join(rows[0]) or 'nothing'} by name"
     if form.shape == "map":
         names = [f"w{i}" for i in range(len(rows))]
-        values = rows if form.row.fields else range(len(rows))
+        is_list = form.row.kind == "list"
+        lists = [made(form.row, "", i, str) for i in range(len(rows))] if is_list else []
+        values = lists or (rows if form.row.fields else range(len(rows)))
         path.write_text(json.dumps(dict(zip(names, values, strict=True))), encoding="utf-8")
-        return f"{len(names)} names with a {'row' if form.row.fields else 'number'} each"
+        return f"{len(names)} names with a {'list' if is_list else 'row' if form.row.fields else 'number'} each"
     path.write_text(json.dumps(rows), encoding="utf-8")
     return _described(rows)
 

@@ -66,6 +66,7 @@ BATCHES = {
     "series_columns": 16,
     "time_series": 32,
     "two_vocs": 32,
+    "users_items": 24,
     "views_by_number": 24,
     "voc_xml": 8,
     "word_map": 8,
@@ -75,7 +76,7 @@ QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
     *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number", "joined_tables", "protocol_lines"),
-    *("listed_images", "reshaped_record", "samples_in_place"),
+    *("listed_images", "reshaped_record", "samples_in_place", "users_items"),
 )
 """Those that stand for the others in each run of the tests."""
 

@@ -15,7 +15,7 @@ from memlint.script.asked_forms.arguments import of_type, of_validation
 from memlint.script.asked_forms.attributes import of_attribute
 from memlint.script.asked_forms.files import of_file, of_file_names, of_json, of_listed_images, of_paths, of_pickle
 from memlint.script.asked_forms.keys import of_columns, of_key
-from memlint.script.asked_forms.kinds import of_list, of_merged, of_message, of_numbers
+from memlint.script.asked_forms.kinds import of_list, of_merged, of_message, of_number, of_numbers
 from memlint.script.asked_forms.pieces import of_index, of_unpacking
 from memlint.script.asked_forms.sizes import (
     of_length,
@@ -74,6 +74,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (Exception, of_message),
     (ValueError, of_unpacking),
     (ValueError, of_list),
+    (TypeError, of_number),
     (TypeError, of_type),
     (ValueError, of_numbers),
 )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from memlint.script.asked_forms.changes import MOST_CHOICES, add, has_names, known, number, tainted, value_at
 from memlint.script.asked_forms.sizes import NO_ITEM
 from memlint.script.failures import Failure, UnknownError
-from memlint.script.forms import Kind, forms
+from memlint.script.forms import ITEM, Kind, Value, forms
 
 
 def of_message(at: Failure) -> bool:
@@ -50,6 +50,20 @@ _MESSAGES = (
     ),
 )
 """Messages with a text in them, and the kind that was asked for in its place; empty: a number as its name says."""
+
+
+def of_number(at: Failure) -> bool:
+    """A number that a file has by name stands where several should: each name has a list of them."""
+    if _NO_NUMBERS.search(at.text) is None:
+        return False
+    by_name = (each for each in reversed(forms.asked.values()) if each.shape == "map" and each.row == Value())
+    form = next(by_name, None)
+    if form is not None:
+        form.row.kind, form.row.fields[ITEM] = "list", Value("whole")
+    return form is not None
+
+
+_NO_NUMBERS = re.compile(r"'int' object is not (?:iterable|subscriptable)|object of type 'int' has no len\(\)")
 
 
 def of_merged(at: Failure) -> bool:
