@@ -22,6 +22,7 @@ from memlint.session.process_setup import ProcessSetup
 from memlint.session.target import of_compilation, of_context, of_torch
 from memlint.targets.launchers import is_launch
 from memlint.targets.script import HAD_BUILT, Script, Started
+from memlint.targets.shell_scripts import shell_script
 from memlint.targets.workload import DEFAULT_GPU, Workload
 from memlint.worker.child import (
     answer_jobs,
@@ -275,6 +276,7 @@ def _started_program(run: ScriptRun) -> Started | None:
         with suppress(ValueError):  # of a shell's quotes
             words = tuple(shlex.split(_typed(program.command)))
             is_python = any(word.endswith(".py") or word == "-m" for word in words)
-            if is_launch(words) and is_python and _INSTALLER not in words:
+            is_started = is_launch(words) or shell_script(words, Path(program.folder)) is not None
+            if is_started and is_python and _INSTALLER not in words:
                 return Started(words, program.folder, program.variables)
     return None

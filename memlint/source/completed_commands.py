@@ -20,6 +20,7 @@ _REQUIRED = re.compile(r"\brequired\s*=\s*True")
 _LOCAL_RANK = re.compile(r"--local[_-]rank")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
 """Choices of an option with which a script reads no data."""
+_OF_NUMBER = re.compile(r"type\s*=\s*(?:int|float)\b")
 _OF_OTHER_TYPE = re.compile(r"\btype\s*=\s*(?!str\b|Path\b|pathlib\.Path\b)|\bchoices\s*=")
 _OF_PYTHON_CONFIGS = re.compile(r"[/\\]conf(?:ig)?s?[/\\].*\.py$")
 """Places of configs that are written in Python, as mmengine's are."""
@@ -35,7 +36,7 @@ class Completion:
 
     def completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""
-        arguments = [self._renamed(each, command) for each in self._joined(command)]
+        arguments = [self._renamed(each, command) for each in self._with_numbers(self._joined(command), command)]
         for i, argument in enumerate(arguments):
             option, has_value, value = argument.partition("=")
             place = i if has_value else i + 1
@@ -105,6 +106,20 @@ class Completion:
             else:
                 joined.append(argument)
         return joined
+
+    def _with_numbers(self, arguments: Sequence[str], command: TypedCommand) -> Iterator[str]:
+        """Yield the arguments without the options that take a number and have a word in capitals: `--gpus NUM_GPUS`."""
+        options = ADDED.findall(self._files.text(command.script))
+        of_number = {flag for each in options if _OF_NUMBER.search(each) for flag in FLAG.findall(each)}
+        words = iter((*arguments, ""))
+        word = next(words)
+        for following in words:
+            option, has_value, value = word.partition("=")
+            value = value if has_value else following
+            is_left_out = option in of_number and value.isupper() and value.isidentifier()
+            if not is_left_out:
+                yield word
+            word = next(words, "") if is_left_out and not has_value else following
 
     def _config_like(self, template: str, command: TypedCommand) -> str | None:
         """Return a template with a name of a config in its place: of `{DATASET}.yml` the one that is named first.

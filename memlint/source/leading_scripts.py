@@ -273,6 +273,7 @@ class LeadingScripts:
     def _order(self, command: TypedCommand) -> tuple[object, ...]:
         is_own = command.script == self.file and _TRAINS_ITSELF.search(self._files.text(self.file)) is not None
         is_trial = command.script == self.file and not is_own
+        may_train = _may_train(self._files.text(command.script))
         steps = len(Path(os.path.relpath(command.script, self.file.parent)).parts)
         return (
             is_trial or (not is_own and self._evaluates(command)),
@@ -281,9 +282,10 @@ class LeadingScripts:
             self._num_unknown(command),
             not self._names_target(command),
             model_option(self._files.text(command.script))[2] not in self._names,
+            command.document is None or not may_train,
             _TRAINS.fullmatch(_stem(command)) is None,
             not self._is_named_after_target(command),
-            not _may_train(self._files.text(command.script)),
+            not may_train,
             command.document is None,
             command.document is not None and command.document.suffix == ".sh",
             _TRAINS_FURTHER.search(_stem(command)) is not None,

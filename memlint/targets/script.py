@@ -35,6 +35,8 @@ class Amendment(NamedTuple):
         "conflict",
         "hook",
         "accelerator",
+        "strategy",
+        "task",
         "devices",
         "optimizers",
         "load",

@@ -21,6 +21,9 @@ from memlint.source.shell_branches import UNQUOTED, Branches, commands_of
 from memlint.targets.launchers import Launch, is_launch, launch_of
 
 _SHELLS = ("bash", "sh", "zsh", "source", ".")
+_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch")
+_FIRST_LINE = re.compile(rb"#! *\S*(?:/| )(?:ba|z|da)?sh\b")
+"""How a file without a suffix begins that a shell runs."""
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\+?=\((.*)\)", re.DOTALL)
 _EXPORT = re.compile(r"(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)(\+?)=.*", re.DOTALL)
 _USE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
@@ -32,6 +35,24 @@ _USE_OF_ARRAY = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 _UNKNOWN = re.compile(r"\$[({\w@*#]|`")
 _OWN_FOLDER = re.compile(r"\$\(\s*dirname\s+\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\s*\)")
 _REDIRECTION = re.compile(rf"(?<=\s)(?:\d|&)?(?:>>?|<)(?:&\d|\s*[<>]\([^)]*\)|\s*\S+){UNQUOTED}")
+
+
+def shell_script(words: Sequence[str], folder: Path = Path()) -> Sequence[str] | None:
+    """Return a shell script and its arguments, if these words run one in `folder`."""
+    first = words[0] if words else ""
+    if first.rpartition("/")[2] in _SHELLS and len(words) > 1 and os.path.isfile(folder / words[1]):  # noqa: PTH113 -- any text
+        return words[1:]
+    return words if _is_shell_script(folder / first) else None
+
+
+def _is_shell_script(file: Path) -> bool:
+    if not os.path.isfile(file):  # noqa: PTH113 -- it may be any text
+        return False
+    if file.suffix:
+        return file.suffix in _SUFFIXES
+    with suppress(OSError), file.open("rb") as opened:
+        return _FIRST_LINE.match(opened.readline(99)) is not None
+    return False
 
 
 def launch_in(file: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Launch:
@@ -117,12 +138,10 @@ def _started(
 
 def _inner_script(words: Sequence[str], file: Path) -> tuple[Path, Sequence[str]] | None:
     """Return the shell script that a command of `file` starts, and its arguments; None for other commands."""
-    start = 1 if words[:1] and words[0].rpartition("/")[2] in _SHELLS else 0
-    name = next(iter(words[start:]), "")
-    if not name.endswith((".sh", ".bash")):
-        return None
-    inner = next((each for each in (Path(name), file.parent / name) if each.is_file()), None)
-    return None if inner is None else (inner, words[start + 1 :])
+    for folder in (Path(), file.parent):
+        if (inner := shell_script(words, folder)) is not None:
+            return folder / inner[0], inner[1:]
+    return None
 
 
 def _numbered(arguments: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from memlint.base.errors import MemlintError, UsageError, WorkerError
+from memlint.base.errors import MemlintError, TargetError, UsageError, WorkerError
 from memlint.capture.capture import Capture
 from memlint.capture.codec import workload_of
 from memlint.capture.files import open_file
@@ -26,6 +26,7 @@ from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of, what_ifs_of
 from memlint.targets.launchers import fields_of, launch_of
 from memlint.targets.script import Script, Started
+from memlint.targets.shell_scripts import launch_in, shell_script
 from memlint.targets.workload import Workload
 from memlint.worker import endings
 from memlint.worker.jobs import (
@@ -315,10 +316,11 @@ def _of_started(script: Script, started: Started) -> Script | None:
     """Return the program that a script has started as one that was typed."""
     folder = Path(started.folder or script.folder or Path.cwd())
     try:
-        launch = launch_of(started.words)
-    except UsageError:
+        inner = shell_script(started.words, folder)
+        launch = launch_of(started.words) if inner is None else launch_in(folder / inner[0], inner[1:])
+    except (UsageError, TargetError):
         return None
-    path = folder / launch.path
+    path = folder / launch.folder / launch.path
     if launch.path and not path.is_file():
         return None
     variables = (*script.variables, *started.variables, *launch.variables.items())
@@ -326,7 +328,7 @@ def _of_started(script: Script, started: Started) -> Script | None:
         **fields_of(launch),
         "name": script.name,
         "path": launch.path and str(path),
-        "folder": str(folder),
+        "folder": str(folder / launch.folder),
         "variables": variables,
         "typed": tuple(shlex.split(script.command)),
         "is_started": True,

@@ -16,10 +16,7 @@ from memlint.config import find_settings, override
 from memlint.source.console_scripts import folder_of_package
 from memlint.targets.launchers import Launch, assignments_before, fields_of, is_launch, launch_of, launch_of_module
 from memlint.targets.script import Script
-from memlint.targets.shell_scripts import launch_in
-
-_SHELLS = ("bash", "sh", "zsh", "source", ".")
-_SHELL_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+from memlint.targets.shell_scripts import launch_in, shell_script
 
 
 def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
@@ -32,8 +29,8 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
     variables, command = assignments_before(words)
     if is_module:
         launch = launch_of_module(first, arguments)
-    elif (shell_script := _shell_script(command)) is not None:
-        launch = launch_in(Path(shell_script[0]), shell_script[1:], variables)
+    elif (script := shell_script(command)) is not None:
+        launch = launch_in(Path(script[0]), script[1:], variables)
     elif is_launch(words):
         launch = launch_of(words)
     if launch is None:
@@ -46,14 +43,6 @@ def started_by(words: Sequence[str], *, is_module: bool) -> dict[str, Any]:
         "variables": tuple(launch.variables.items()),
         "typed": launch.words,
     }
-
-
-def _shell_script(words: Sequence[str]) -> Sequence[str] | None:
-    """Return a shell script and its arguments, if these words run one."""
-    first = words[0] if words else ""
-    if first in _SHELLS and not Path(first).exists() and len(words) > 1 and Path(words[1]).is_file():
-        return words[1:]
-    return words if first.endswith(_SHELL_SCRIPTS) and Path(first).is_file() else None
 
 
 def run(

@@ -28,6 +28,7 @@ from memlint.workloads.notes import replaced
 from memlint.workloads.older_versions.assertions import without_assertion
 from memlint.workloads.older_versions.former_audio import with_real_spectra
 from memlint.workloads.older_versions.former_timm import with_former_model
+from memlint.workloads.older_versions.former_torchmetrics import with_tasks
 from memlint.workloads.older_versions.former_transformers import put_former_settings, used
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
@@ -38,6 +39,7 @@ from memlint.workloads.older_versions.lightning_arguments import (
     with_settable_hparams,
     with_several_optimizers,
     with_strategy,
+    with_usual_strategy,
     without_hook,
     without_sanity_check,
 )
@@ -462,6 +464,8 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "hparams": with_settable_hparams,
     "hook": without_hook,
     "accelerator": with_strategy,
+    "strategy": with_usual_strategy,
+    "task": with_tasks,
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
@@ -498,6 +502,8 @@ _SAID = {
     "model": "timm has no model {}: it is the one that was called so",
     "hook": "Lightning has no hook {}, which ran when an epoch was over: it is left out",
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
+    "strategy": "Lightning takes no strategy {}: it is taken as the usual one",
+    "task": "metrics of torchmetrics need no task, as before version 0.11: without classes they measure nothing",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
     "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",

@@ -62,6 +62,8 @@ _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
+_NO_STRATEGY = re.compile(r"invalid strategy name: `strategy=(None)`")
+_NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
@@ -164,7 +166,7 @@ def _of_method(error: Any, _match: re.Match[str]) -> Amendment | None:
     return Amendment("name", module, name) if name in RESTORED and is_installed_package(module) else None
 
 
-def _of_trainer(kind: Literal["accelerator", "devices"]) -> _Learn:
+def _of_trainer(kind: Literal["accelerator", "strategy", "devices"]) -> _Learn:
     """Return what learns a change of an argument of Lightning's Trainer, perhaps one that hydra has made."""
 
     def learn(error: BaseException, match: re.Match[str]) -> Amendment | None:
@@ -456,7 +458,13 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
+    (ValueError, _NO_STRATEGY, _of_trainer("strategy")),
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
+    (
+        TypeError,
+        _NO_TASK,
+        lambda _error, _match: Amendment("task", "torchmetrics") if "torchmetrics" in sys.modules else None,
+    ),
     (RuntimeError, _NO_MODEL, lambda _error, match: _of_model(match[1])),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),

@@ -87,6 +87,11 @@ def with_strategy(accelerator: str, module: Any) -> None:
     _change_arguments(module, changed)
 
 
+def with_usual_strategy(_none: str, module: Any) -> None:
+    """Let the Trainer choose where it is given no strategy."""
+    _change_arguments(module, lambda named: named | {"strategy": named.get("strategy") or "auto"})
+
+
 def with_one_device(_numbers: str, module: Any) -> None:
     """Let the Trainer have the one GPU that is there in place of several."""
     _change_arguments(module, lambda named: named | {"devices": 1})

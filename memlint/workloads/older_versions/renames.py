@@ -45,6 +45,12 @@ NAMES: Mapping[str, str] = {
     "torchdata.datapipes.iter": "torch.utils.data.datapipes.iter",
     "torchaudio.set_audio_backend": "memlint.workloads.older_versions.former_audio.set_audio_backend",
     "torchvision.transforms.functional_tensor": "torchvision.transforms._functional_tensor",
+    "torchmetrics.F1": "torchmetrics.F1Score",
+    "torchmetrics.FBeta": "torchmetrics.FBetaScore",
+    "torchmetrics.IoU": "torchmetrics.JaccardIndex",
+    "torchmetrics.PSNR": "torchmetrics.image.PeakSignalNoiseRatio",
+    "torchmetrics.SSIM": "torchmetrics.image.StructuralSimilarityIndexMeasure",
+    "torchmetrics.WER": "torchmetrics.text.WordErrorRate",
     "transformers.file_utils": "transformers.utils",
     **{
         f"torchvision.models.{module}.model_urls": "memlint.workloads.older_versions.model_urls.MODEL_URLS"
