@@ -22,6 +22,11 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
     return tuple({place + os.sep for folder in folders for place in (str(folder), os.path.realpath(folder))})
 
 
+def file_of(module: object) -> str:
+    """Return the file of a loaded module, empty for one without; a module that is loaded lazily stays as it is."""
+    return getattr(module, "__dict__", {}).get("__file__") or ""
+
+
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(*_ENGINE), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")

@@ -68,6 +68,7 @@ class _Run(click.Command):
 @click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, run as `python -m` does.")
 @click.option("-u", "-B", "-O", is_flag=True, expose_value=False, help="Options of Python: they change nothing here.")
+@click.option("-W", "-X", metavar="TEXT", multiple=True, expose_value=False, help="Nor do these.")
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Optimizer steps to take.")
 @click.option("--whole", is_flag=True, help="Run to the end, evaluation and saving included, on a few batches each.")
 @click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="With --whole: of a loader.")

@@ -19,7 +19,7 @@ from importlib import resources
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memlint.base.ownership import is_memlint, is_users
+from memlint.base.ownership import file_of, is_memlint, is_users
 from memlint.base.patching import patched
 from memlint.script.fake_images import black_image
 from memlint.script.forms import CLASSES, DATA_SET, forms, made
@@ -258,7 +258,7 @@ def has_tokenized_data() -> bool:
 
 def _files() -> Iterator[str]:
     frame = script_frame()
-    modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    modules = map(file_of, list(sys.modules.values()))
     yield from dict.fromkeys(
         path
         for path in (frame and frame.path, *modules)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.base.ownership import is_users
+from memlint.base.ownership import file_of, is_users
 from memlint.config import find_settings
 from memlint.memory.records import Assumption, Frame
 from memlint.script.frozen_parts import batch_when_freed, frees_later
@@ -31,8 +31,7 @@ class LoopText:
         main = [script.path] if script.path else []
         _settings, root = find_settings(Path(os.path.realpath(script.path or os.curdir)).parent)
         self._root = root if script.path else Path.cwd()
-        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        own = (file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file))
+        own = (file for file in map(file_of, list(sys.modules.values())) if file.endswith(".py") and is_users(file))
         paths = (Path(os.path.realpath(each)) for each in dict.fromkeys((*main, *own)))
         self._paths = [path for path in paths if path.is_relative_to(self._root)]
         self._used: list[str] = []

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.temporary import SCRATCH_TEMPORARY
-from memlint.workloads.notes import script_frame
+from memlint.workloads.notes import LACKS_FOLDER, script_frame
 
 if TYPE_CHECKING:
     from memlint.memory.records import Frame
@@ -50,6 +50,8 @@ class Overlay:
         """Paths at which the script sees files and folders that memlint made, and where these are stored."""
         self.blank: set[str] = set()
         """Those of them that are still empty: whoever opens one decides what it holds."""
+        self.makes_folders = False
+        """True if a folder that is not there is made where the script writes in it."""
         self._folders: dict[str, str] = {}
         self._settle(os.path.realpath(scratch))
 
@@ -258,8 +260,12 @@ class Overlay:
     def _changed(self, place: str) -> str:
         folder = os.path.dirname(place)
         status = self.status(folder)
-        if status is None or not stat.S_ISDIR(status.st_mode):
-            raise failure(errno.ENOENT if status is None else errno.ENOTDIR, place)
+        if status is None and not self.makes_folders:
+            error = failure(errno.ENOENT, place)
+            vars(error)[LACKS_FOLDER] = folder
+            raise error
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            raise failure(errno.ENOTDIR, place)
         upper = self.upper(place)
         Path(upper).parent.mkdir(parents=True, exist_ok=True)
         self.note(place)

@@ -287,6 +287,8 @@ class ScriptRecorder(Recorder):
         Returns before the model runs: it may replace its parameters, which are looked at here. `owner` is the model
         whose `forward` was called by itself and has called the module.
         """
+        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # for its operations, which something counts
+            return False
         parameters = list(module.parameters())
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()

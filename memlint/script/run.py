@@ -55,7 +55,21 @@ from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.user_errors import what_to_do
 
 _OF_VERSIONS = frozenset(
-    ("keyword", "name", "module", "attribute", "positional", "accelerator", "devices", "hparams", "none")
+    (
+        "keyword",
+        "name",
+        "module",
+        "attribute",
+        "positional",
+        "accelerator",
+        "devices",
+        "hparams",
+        "none",
+        "folder",
+        "settings",
+        "task",
+        "strategy",
+    )
 )
 """Kinds of amendments that a line which was passed over may need: of the others none is sure to be the cause."""
 _MOST_AMENDMENTS = 12
@@ -157,7 +171,9 @@ def run_script(
     with (
         without_collector(),
         virtual_device(device, allocator, compiles=compiles != "off", compiles_in_parts=True) as ledger,
-        scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
+        scratch_writes(
+            exchange / "scratch", script.keep_writes, (exchange,), makes_folders=script.makes_folders
+        ) as writes,
         loaders_in_process(cut, lambda: recorder.note_batch()),  # noqa: PLW0108 -- it is made below
         missing_data(writes, fake=bool(script.fake_data), seq=script.seq) as missing,
         random_weights(script.config_of),

@@ -14,7 +14,7 @@ from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from memlint.base.frames import user_frames
-from memlint.base.ownership import is_users
+from memlint.base.ownership import file_of, is_users
 from memlint.base.variables import variables_of
 from memlint.source.training_loop import OPTIMIZERS, side_of_dataset
 from memlint.targets.built import Setting
@@ -301,6 +301,6 @@ def _attributes(kind: type) -> list[tuple[str, Any]]:
 
 def _constants(module: ModuleType) -> list[tuple[Any, Any]]:
     """Return the plain values that a module of the project's own assigns."""
-    if not is_users(getattr(module, "__file__", None) or "<"):
+    if not is_users(file_of(module) or "<"):
         return []
     return [(name, value) for name, value in list(vars(module).items()) if type(value) in (bool, int, float, str)]

@@ -119,11 +119,14 @@ def _line(overlay: Overlay, place: str) -> Frame | None:
 
 
 @contextlib.contextmanager
-def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ()) -> Iterator[Writes]:
+def scratch_writes(
+    scratch: Path, kept: bool = False, free: Sequence[Path] = (), *, makes_folders: bool = False
+) -> Iterator[Writes]:
     """Redirect everything that the script writes, moves and removes to `scratch`, and keep it from other machines.
 
     The script reads back what it wrote. Folders in `free` are written in place. With `kept` nothing is redirected, and
-    only the network is refused. The process can never write elsewhere again, even after this context.
+    only the network is refused. The process can never write elsewhere again, even after this context. `makes_folders`
+    lets the script write in folders that are not there.
     """
     with Replacing() as replacing:
         if kept:
@@ -131,6 +134,7 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             writes = Writes(scratch, free, Guard(None), confine(None))
         else:
             overlay = Overlay(scratch, (*free, *_OF_THE_SYSTEM))
+            overlay.makes_folders = makes_folders
             writes = _redirected(replacing, overlay, free, confine((Path(overlay.scratch), *free)))
             replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, FileSystem(overlay)))
         writes._guard.reaches_itself = writes.confinement.reaches_itself

@@ -16,6 +16,7 @@ _OVERRIDE = re.compile(r"[\w.]+=")
 _NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*=")
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
+_IMPORT = re.compile(r"^(?:from|import) .*", re.MULTILINE)
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
 _LOCAL_RANK = re.compile(r"--local[_-]rank")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
@@ -74,7 +75,7 @@ class Completion:
     def _required(self, command: TypedCommand) -> Iterator[str]:
         """Yield the required places, and options with a text, a choice or a rank, that the command lacks."""
         given = {each.partition("=")[0] for each in concrete(command.arguments)}
-        for added in ADDED.findall(self._files.text(command.script)):
+        for added in self._added(command.script):
             place, is_text = _NAME.match(added), _OF_OTHER_TYPE.search(added) is None
             if place is not None and is_text and not command.arguments and _NEEDS_NO_WORD.search(added) is None:
                 yield self._config_named(place[1], command) or place[1]
@@ -89,13 +90,23 @@ class Completion:
             elif _LOCAL_RANK.fullmatch(flags[0]):  # which its launcher gives it
                 yield from (flags[0], "0")
 
+    def _added(self, script: Path) -> list[str]:
+        """Return the arguments of the script's parser, which may be in a file of the project that it imports."""
+        text = self._files.text(script)
+        if own := ADDED.findall(text):
+            return own
+        names = set(re.findall(r"\w+", "\n".join(_IMPORT.findall(text))))
+        imported = (path for path in self._files.paths if path.suffix == ".py" and path.stem in names)
+        near = sorted(imported, key=lambda path: len(path.parts))
+        return next(filter(None, (ADDED.findall(self._files.text(path)) for path in near)), [])
+
     def _config_named(self, name: str, command: TypedCommand) -> str | None:
         """Return the config for an argument of this name; None if it is none of a config."""
         return self._config_for(command) if CONFIG_OPTION.fullmatch(name) is not None else None
 
     def _joined(self, command: TypedCommand) -> list[str]:
         """Return its arguments; where an option takes one word, further ones belong to a placeholder: `your DIR`."""
-        options = ADDED.findall(self._files.text(command.script))
+        options = self._added(command.script)
         taken = (added for added in options if not _TAKES_NO_WORD_OR_MANY.search(added))
         of_one_word = {flag for added in taken for flag in FLAG.findall(added)}
         joined: list[str] = []
@@ -109,7 +120,7 @@ class Completion:
 
     def _with_numbers(self, arguments: Sequence[str], command: TypedCommand) -> Iterator[str]:
         """Yield the arguments without the options that take a number and have a word in capitals: `--gpus NUM_GPUS`."""
-        options = ADDED.findall(self._files.text(command.script))
+        options = self._added(command.script)
         of_number = {flag for each in options if _OF_NUMBER.search(each) for flag in FLAG.findall(each)}
         words = iter((*arguments, ""))
         word = next(words)

@@ -36,6 +36,9 @@ class Amendment(NamedTuple):
         "hook",
         "accelerator",
         "strategy",
+        "groups",
+        "settings",
+        "folder",
         "task",
         "devices",
         "optimizers",
@@ -141,6 +144,11 @@ class Script(BaseModel):
     def package(self) -> str:
         """Name of the package that the module is in, or of the module itself; empty for a file."""
         return re.split(r"[.:]", self.module)[0]
+
+    @property
+    def makes_folders(self) -> bool:
+        """True if a folder that is not there is made where the script writes in it."""
+        return any(each.kind == "folder" for each in self.amendments)
 
     @property
     def command(self) -> str:

@@ -20,6 +20,8 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
     not_there.append(text)
 
 
+LACKS_FOLDER = "_memlint_lacks_folder"
+"""Name of the attribute of an error by which it says which folder is not there that something is written in."""
 not_there: list[str] = []
 """Descriptions of what this process has asked for, and what is neither there nor made up."""
 replaced: list[str] = []

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from memlint.base.after_import import after_import
-from memlint.base.ownership import is_users
+from memlint.base.ownership import file_of, is_users
 from memlint.distributed.rank import Rank
 from memlint.memory.records import Assumption
 from memlint.targets.script import Amendment
@@ -30,6 +30,7 @@ from memlint.workloads.older_versions.former_audio import with_real_spectra
 from memlint.workloads.older_versions.former_timm import with_former_model
 from memlint.workloads.older_versions.former_torchmetrics import with_tasks
 from memlint.workloads.older_versions.former_transformers import put_former_settings, used
+from memlint.workloads.older_versions.former_trl import with_settings_as_arguments
 from memlint.workloads.older_versions.hydra_files import with_paths_of_configs
 from memlint.workloads.older_versions.learning import amendment_of
 from memlint.workloads.older_versions.lightning_arguments import (
@@ -410,7 +411,7 @@ def _without_keyword_of_users(path: str) -> None:
         return kind
 
     for module in list(sys.modules.values()):
-        if is_users(getattr(module, "__file__", None) or "<") and isinstance(kind := vars(module).get(owner), type):
+        if is_users(file_of(module) or "<") and isinstance(kind := vars(module).get(owner), type):
             change(kind)
     builtins.__build_class__ = built
 
@@ -431,6 +432,18 @@ def _let_the_later_option_count() -> None:
         vars(self).pop(name, None)
 
     namespace.__delattr__ = __delattr__
+
+
+def _with_optional_arguments(_name: str, module: Any) -> None:
+    """Let parsers call the group of their options as they did before Python 3.10."""
+    init = module.ArgumentParser.__init__
+
+    @functools.wraps(init)
+    def __init__(self: argparse.ArgumentParser, *arguments: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
+        init(self, *arguments, **named)
+        self._optionals.title = "optional arguments"
+
+    module.ArgumentParser.__init__ = __init__
 
 
 def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
@@ -466,6 +479,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "accelerator": with_strategy,
     "strategy": with_usual_strategy,
     "task": with_tasks,
+    "settings": with_settings_as_arguments,
     "devices": with_one_device,
     "optimizers": with_several_optimizers,
     "assertion": without_assertion,
@@ -478,6 +492,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "seed": _with_numbers_as_seeds,
     "abstract": _without_abstract_methods,
     "mutable": _with_objects_as_defaults,
+    "groups": _with_optional_arguments,
     "yaml": _with_loader,
 }
 """Changes of a module as soon as it is imported, by kind."""
@@ -504,10 +519,12 @@ _SAID = {
     "accelerator": "Lightning has no accelerator {}: it is taken as the strategy",
     "strategy": "Lightning takes no strategy {}: it is taken as the usual one",
     "task": "metrics of torchmetrics need no task, as before version 0.11: without classes they measure nothing",
+    "settings": "trl's SFTTrainer takes its settings as arguments, as before version 0.20",
     "devices": "Lightning's Trainer is to use the GPUs {}: there is one of them",
     "optimizers": "Lightning trains with several optimizers, one after the other, as before version 2.0",
     "config": "hydra takes the path of a config, and a class with its params, as before version 1.0",
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
+    "folder": "the folder {} is not there, in which the script writes: it is made, and others, too",
     "variable": "the environment variable {} is not set: it is {}",
     "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
@@ -515,6 +532,7 @@ _SAID = {
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",
+    "groups": 'a parser calls its options "optional arguments", as before Python 3.10',
     "mutable": "a field of a dataclass may have an object as its default, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",
     "load": "torch.load loads all that is in a checkpoint, as before PyTorch 2.6",

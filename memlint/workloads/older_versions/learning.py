@@ -27,6 +27,7 @@ from memlint.distributed.rank import Rank
 from memlint.source.text import dotted_name
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
+from memlint.workloads.notes import LACKS_FOLDER
 from memlint.workloads.older_versions.assertions import of_assertion
 from memlint.workloads.older_versions.former_timm import present_name
 from memlint.workloads.older_versions.former_transformers import FORMER_SETTINGS
@@ -48,7 +49,7 @@ _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\
 _REFUSED = re.compile(r"^([\w.<>]+)\(\) (?:takes|got an unexpected|got multiple) ")
 _UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
-_NO_ATTRIBUTE = re.compile(r"module '([\w.]+)' has no attribute '(\w+)'|`(np)\.(\w+)` was removed")
+_NO_ATTRIBUTE = re.compile(r"module '?([\w.]+)'? has no attribute '?(\w+)'?|`(np)\.(\w+)` was removed")
 _RENAMED = re.compile(r"^'(\w+)' has been renamed with ")
 _NO_FIELD = re.compile(r"'\w+' object has no attribute '(\w+)'")
 _NO_INDEX = re.compile(r"\.(on_\w+)\(\) missing 1 required positional argument: 'dataloader_idx'")
@@ -64,6 +65,7 @@ _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
 _NO_STRATEGY = re.compile(r"invalid strategy name: `strategy=(None)`")
 _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
+_NO_OPTIONAL = re.compile("^'?optional arguments'?$")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
@@ -106,6 +108,8 @@ def _amendment_of(error: BaseException) -> Amendment | None:
             return Amendment("variable", "os", variable)
     if isinstance(error, AssertionError):
         return of_assertion(error)
+    if folder := getattr(error, LACKS_FOLDER, ""):
+        return Amendment("folder", "os", folder)
     text = text_of(error)
     for kind, pattern, learn in _BY_MESSAGE:
         if isinstance(error, kind) and (match := pattern.search(text)) is not None:
@@ -309,6 +313,8 @@ def _of_default(error: AttributeError, _match: re.Match[str]) -> Amendment | Non
 def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment | None:
     if "<locals>" in qualname:
         return None
+    if qualname == "SFTTrainer.__init__" and "trl.trainer.sft_trainer" in sys.modules:
+        return Amendment("settings", "trl.trainer.sft_trainer")
     function = _refusing_function(error, qualname)
     if function is None or is_users(inspect.unwrap(function).__code__.co_filename):
         for frame, _line in traceback.walk_tb(error.__traceback__):  # which may hand on what it took itself before
@@ -478,6 +484,11 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
+    (
+        KeyError,
+        _NO_OPTIONAL,
+        lambda _error, _match: Amendment("groups", "argparse") if "argparse" in sys.modules else None,
+    ),
     (
         argparse.ArgumentError,
         _CONFLICT,

@@ -32,6 +32,8 @@ NAMES: Mapping[str, str] = {
     "sklearn.externals.joblib": "joblib",
     "time.clock": "time.perf_counter",
     "timm.data.Dataset": "timm.data.ImageDataset",
+    **{f"timm.models.{name}": f"timm.models._{name}" for name in ("factory", "features", "helpers", "hub", "registry")},
+    "timm.models.layers": "timm.layers",
     "torch._overrides.handle_torch_function": "torch.overrides.handle_torch_function",
     "torch._overrides.has_torch_function": "torch.overrides.has_torch_function",
     "torch._six.PY3": "builtins.True",
@@ -52,6 +54,9 @@ NAMES: Mapping[str, str] = {
     "torchmetrics.SSIM": "torchmetrics.image.StructuralSimilarityIndexMeasure",
     "torchmetrics.WER": "torchmetrics.text.WordErrorRate",
     "transformers.file_utils": "transformers.utils",
+    "trl.DataCollatorForCompletionOnlyLM": (
+        "memlint.workloads.older_versions.former_trl.DataCollatorForCompletionOnlyLM"
+    ),
     **{
         f"torchvision.models.{module}.model_urls": "memlint.workloads.older_versions.model_urls.MODEL_URLS"
         for module in ["alexnet", "densenet", "googlenet", "inception", "mobilenet", "resnet", "squeezenet", "vgg"]
@@ -105,35 +110,38 @@ class Argument(NamedTuple):
     """The value of that; `{}` is the one that was given."""
 
 
+_OF_TRAINING: Mapping[str, Argument] = {
+    "adafactor": Argument("optim", "adafactor"),
+    "dispatch_batches": Argument(),
+    "evaluation_strategy": Argument("eval_strategy"),
+    "fsdp_transformer_layer_cls_to_wrap": Argument("fsdp_config", '{{"transformer_layer_cls_to_wrap": ["{}"]}}'),
+    "group_by_length": Argument("train_sampling_strategy", "group_by_length"),
+    "include_inputs_for_metrics": Argument(),
+    "include_tokens_per_second": Argument(),
+    "jit_mode_eval": Argument(),
+    "logging_dir": Argument(),
+    "mp_parameters": Argument(),
+    "no_cuda": Argument("use_cpu"),
+    "overwrite_output_dir": Argument(),
+    "past_index": Argument(),
+    "per_gpu_eval_batch_size": Argument("per_device_eval_batch_size"),
+    "per_gpu_train_batch_size": Argument("per_device_train_batch_size"),
+    "push_to_hub_model_id": Argument(),
+    "push_to_hub_organization": Argument(),
+    "push_to_hub_token": Argument(),
+    "ray_scope": Argument(),
+    "save_safetensors": Argument(),
+    "split_batches": Argument(),
+    "tpu_metrics_debug": Argument(),
+    "tpu_num_cores": Argument(),
+    "use_mps_device": Argument(),
+    "warmup_ratio": Argument("warmup_steps"),
+    "xpu_backend": Argument(),
+    "max_seq_length": Argument("max_length"),
+}
+"""Of the settings of training."""
 ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
-    "TrainingArguments": {
-        "adafactor": Argument("optim", "adafactor"),
-        "dispatch_batches": Argument(),
-        "evaluation_strategy": Argument("eval_strategy"),
-        "fsdp_transformer_layer_cls_to_wrap": Argument("fsdp_config", '{{"transformer_layer_cls_to_wrap": ["{}"]}}'),
-        "group_by_length": Argument("train_sampling_strategy", "group_by_length"),
-        "include_inputs_for_metrics": Argument(),
-        "include_tokens_per_second": Argument(),
-        "jit_mode_eval": Argument(),
-        "logging_dir": Argument(),
-        "mp_parameters": Argument(),
-        "no_cuda": Argument("use_cpu"),
-        "overwrite_output_dir": Argument(),
-        "past_index": Argument(),
-        "per_gpu_eval_batch_size": Argument("per_device_eval_batch_size"),
-        "per_gpu_train_batch_size": Argument("per_device_train_batch_size"),
-        "push_to_hub_model_id": Argument(),
-        "push_to_hub_organization": Argument(),
-        "push_to_hub_token": Argument(),
-        "ray_scope": Argument(),
-        "save_safetensors": Argument(),
-        "split_batches": Argument(),
-        "tpu_metrics_debug": Argument(),
-        "tpu_num_cores": Argument(),
-        "use_mps_device": Argument(),
-        "warmup_ratio": Argument("warmup_steps"),
-        "xpu_backend": Argument(),
-    },
+    **dict.fromkeys(("TrainingArguments", "SFTConfig"), _OF_TRAINING),
     "Trainer": {
         "amp_backend": Argument(),
         "amp_level": Argument(),

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from memlint.base.errors import MemlintError
-from memlint.base.ownership import is_installed, is_users
+from memlint.base.ownership import file_of, is_installed, is_users
 from memlint.memory.records import Frame
 from memlint.workloads.missing_modules import absent
 from memlint.workloads.placeholders.absent_packages import record, shortened
@@ -57,11 +57,11 @@ def with_placeholders(load: Callable[[], ModuleType], target: Path) -> ModuleTyp
 def forget_users(modules: Iterable[str]) -> None:
     """Let the user's modules, except `modules`, be imported again, and packages register what is in them again."""
     for name in sys.modules.keys() - set(modules):
-        if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
+        if is_users(file_of(sys.modules[name]) or "<"):
             del sys.modules[name]
     for module in list(sys.modules.values()):
         is_torch = getattr(module, "__name__", "").partition(".")[0] == "torch"  # which warns where it is looked at
-        if not is_torch and is_installed(getattr(module, "__file__", None) or "<"):
+        if not is_torch and is_installed(file_of(module) or "<"):
             for table in _tables(module):
                 for key in [key for key, value in table.items() if _is_of_none(value)]:
                     del table[key]
