@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -102,7 +103,7 @@ class Guard:
         self.segments: dict[str, None] = {}
         """Names of the created segments of shared memory."""
         self._may_write = may_write
-        self._process = os.getpid()
+        self._process, self._folder = os.getpid(), str(Path.cwd())
         self._notes = mmap.mmap(-1, _NUM_NOTES * _NOTE_NBYTES)
         """Shared with the processes that the script forks, without a descriptor that one of them could close."""
         sys.addaudithook(self._audit)
@@ -132,7 +133,8 @@ class Guard:
             self.commands[command] = script_frame()
             given = {_text(name): _text(value) for name, value in (environment or os.environ).items()}
             variables = ((name, value) for name, value in given.items() if self._environment.get(name) != value)
-            self._settings[command] = _text(folder or ""), tuple(variables)
+            here = str(Path.cwd())
+            self._settings[command] = _text(folder or ("" if here == self._folder else here)), tuple(variables)
             self._pass_on("program", command, self.commands[command])
 
     def note_segment(self, name: str) -> None:

@@ -190,7 +190,7 @@ class MissingFiles:
         self._make_folder(os.path.dirname(place))  # noqa: PTH120 -- as the overlay has it
         path = Path(self._overlay.fake[place]) if is_blank else self._new(place)
         if own := self._shipped(place, kind):
-            shutil.copyfile(own, path)
+            _copy(own, path, forms.num_rows if kind == "lines" else 0)
             described = _shown(own)
         else:
             described = written(kind, place, path, options | {"seq": self._seq})
@@ -540,6 +540,16 @@ def _reader() -> tuple[str, FrameType | None]:
                 break
         frame = frame.f_back
     return found
+
+
+def _copy(source: str, path: Path, num_lines: int) -> None:
+    """Copy a file; the lines of a short one, an example of what the script reads, are repeated up to `num_lines`."""
+    lines = Path(source).read_bytes().splitlines() if num_lines else []
+    if not 0 < len(lines) < num_lines:
+        shutil.copyfile(source, path)
+        return
+    repeated = itertools.islice(itertools.cycle(lines), num_lines)
+    path.write_bytes(b"".join(line + b"\n" for line in repeated))
 
 
 def _asks_for_size() -> bool:

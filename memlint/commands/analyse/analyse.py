@@ -131,7 +131,7 @@ class _Conversation:
                 starter = capture if script.is_started and starter is None else starter
                 session.begin_again(session.request.model_copy(update={"script": script}))
                 capture = session.ask(TraceWorkload()).capture
-            if starter is not None and (capture is None or _did_nothing(capture)):
+            if starter is not None and (capture is None or _only_ended(capture)):
                 capture = _without_variables(starter)
         except EndedError:
             seen = self._session.last_capture()
@@ -326,6 +326,7 @@ def _of_started(script: Script, started: Started) -> Script | None:
     variables = (*script.variables, *started.variables, *launch.variables.items())
     update = {
         **fields_of(launch),
+        "ranks": launch.ranks or script.ranks,  # whose variables the program inherits
         "name": script.name,
         "path": launch.path and str(path),
         "folder": str(folder / launch.folder),
@@ -342,8 +343,10 @@ def _without_variables(capture: Capture) -> Capture:
     return replace(capture, script=replace(capture.script, started=None))
 
 
-def _did_nothing(capture: Capture) -> bool:
-    return capture.script is not None and capture.script.happened == "nothing"
+def _only_ended(capture: Capture) -> bool:
+    """Return True for a script that did nothing, and that nothing has kept from it."""
+    script = capture.script
+    return script is not None and script.happened == "nothing" and not (script.error and script.error[2])
 
 
 def _texts(error: MemlintError) -> tuple[str, str, str]:

@@ -39,12 +39,7 @@ def of_key(at: Failure) -> bool:
 
 
 def of_columns(at: Failure) -> bool:
-    """The reader of a table was told columns that it does not have: `index_col`, `usecols`, `names`."""
-    if "Too many columns specified" in at.text:
-        called = (each for each in (at.node, *at.enclosing(ast.Call)) if isinstance(each, ast.Call))
-        told = (each.value for call in called for each in call.keywords if each.arg == "names")
-        named = next((at.value(each) for each in told), ())
-        return bool(named) and columns(at, list(map(str, named)))
+    """The reader of a table was told columns that it does not have: `index_col`, `usecols`."""
     index = re.match(r"Index (.+) invalid$", at.text)
     is_used = "expected but not found" in at.text
     names = [index[1]] if index is not None else _names_in(at.text) if is_used else []
