@@ -857,6 +857,30 @@ def test_what_runs_a_benchmark_with_settings_of_training_trains(tmp_path):
     assert leading(tmp_path) == ['run_benchmark.py a --settings {"lr": 1}', "run_benchmark.py a"]
 
 
+def test_a_word_in_capitals_for_a_number_leaves_its_option_out(tmp_path):
+    text = "```\npython train.py --gpus NUM_OF_GPUS --name RUN --lr=LR --epochs 3\n```\n"
+    options = "".join(f"p.add_argument('--{each}', type=int)\n" for each in ("gpus", "lr", "epochs"))
+    train = f"{TRAIN}\nimport argparse\np = argparse.ArgumentParser()\n{options}p.add_argument('--name')\n"
+    project(tmp_path, model=MODEL, train=train, **{"README.md": text})
+    assert leading(tmp_path) == ["train.py --name RUN --epochs 3"]
+
+
+def test_what_an_imported_parser_requires_is_given(tmp_path):
+    text = "```\npython train.py -c base.json -m [run_name]\n```\n"
+    options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('-c')\n"
+    options += "p.add_argument('-m', '--model', type=str, required=True)\n"
+    train = f"from tools import options\n{TRAIN}"
+    project(tmp_path, model=MODEL, train=train, tools__options=options, **{"README.md": text, "base.json": "{}"})
+    (found,) = LeadingScripts(tmp_path / "model.py", tmp_path, keep=False).commands
+    assert concrete(found.command.arguments) == ("-c", "base.json", "-m", "m")
+
+
+def test_what_a_document_types_comes_before_a_script_with_the_name_of_training(tmp_path):
+    readme = "```\npython ddpm.py\n```\n"
+    project(tmp_path, model=MODEL, ddpm=TRAIN, train_quickly=TRAIN, **{"README.md": readme})
+    assert leading(tmp_path) == ["ddpm.py", "train_quickly.py"]
+
+
 def test_a_script_that_surely_evaluates_it_comes_before_the_third_that_only_may_train_it(tmp_path):
     may = f"import importlib\nimportlib.import_module(name).fit()\n{MAIN}"
     project(tmp_path, model=MODEL, train_a=may, train_b=may, train_c=may, export=f"import model\n{MAIN}")

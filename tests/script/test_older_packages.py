@@ -14,7 +14,7 @@ from memlint.commands.check.targets import CheckOptions
 from memlint.memory.records import Category
 from memlint.workloads.older_versions.former_transformers import FORMER_METHODS
 from tests.script.isolated import needs
-from tests.script.running import run_script, run_text, write
+from tests.script.running import run_script, run_text, stdout_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -458,3 +458,107 @@ def test_a_config_that_transformers_has_since_taken_is_the_programs(tmp_path: Pa
     assert "transformers has a config llava of its own: the program's takes its place" in [
         each.text for each in workload.assumptions
     ]
+
+
+OF_TRAINING = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(32, 4)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    def train(model):
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            model(torch.zeros(8, 32, device="cuda")).sum().backward()
+            optimizer.step()
+"""
+OF_GROUPS = """
+    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, default=4)
+    named = {group.title: group for group in parser._action_groups}
+    print(named["optional arguments"].title)
+    train(Net().cuda())
+"""
+OF_METRICS = """
+    import torchmetrics
+    model = Net()
+    model.metrics = nn.ModuleList(
+        [torchmetrics.F1(num_classes=4), torchmetrics.AUROC(num_classes=4), torchmetrics.Accuracy()]
+    )
+    print([type(each).__name__ for each in model.metrics], model.metrics[2](torch.zeros(3), torch.ones(3)))
+    train(model.cuda())
+"""
+OF_STRATEGY = """
+    import pytorch_lightning
+    pytorch_lightning.Trainer(strategy=None, accelerator="gpu", devices=1, logger=False)
+    train(Net().cuda())
+"""
+OF_FOLDERS = """
+    import os
+    os.mkdir("outputs/a-run")
+    with open("logs/now/log.txt", "w") as file:
+        file.write("begun")
+    print(open("logs/now/log.txt").read())
+    train(Net().cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (OF_GROUPS, 'a parser calls its options "optional arguments", as before Python 3.10'),
+        pytest.param(OF_METRICS, "metrics of torchmetrics need no task", marks=needs("torchmetrics")),
+        pytest.param(OF_STRATEGY, "Lightning takes no strategy None", marks=needs("pytorch_lightning")),
+        (OF_FOLDERS, "outputs is not there, in which the script writes: it is made, and others, too"),
+    ],
+)
+def test_a_script_takes_its_steps_with_what_was_so_before(lines: str, said: str, tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, OF_TRAINING + lines).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+    assert workload.script is not None
+    assert workload.script.happened == "trained"
+    assert any(said in each.text for each in workload.assumptions)
+    assert not (tmp_path / "outputs").exists()
+
+
+OF_TRL = """
+    from datasets import Dataset
+    from transformers import GPT2Config, GPT2LMHeadModel, AutoTokenizer, TrainingArguments
+    from trl import DataCollatorForCompletionOnlyLM, SFTTrainer
+
+    def texts(rows):
+        return [f"{question} ### {answer}" for question, answer in zip(rows["question"], rows["answer"])]
+
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+    tokenizer.pad_token = tokenizer.eos_token
+    words = " ".join(map(str, range(400)))
+    rows = Dataset.from_dict({"question": [words] * 64, "answer": [words] * 64})
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=64))
+    model.register_forward_pre_hook(lambda _, args, named: print(*named["input_ids"].shape), with_kwargs=True)
+    SFTTrainer(
+        model,
+        tokenizer=tokenizer,
+        args=TrainingArguments("out", per_device_train_batch_size=4, max_steps=4, report_to="none"),
+        train_dataset=rows,
+        formatting_func=texts,
+        max_seq_length=96,
+        data_collator=DataCollatorForCompletionOnlyLM(" ###", tokenizer=tokenizer),
+    ).train()
+"""
+
+
+@needs("trl", "datasets", "accelerate")
+def test_a_trainer_of_trl_takes_its_settings_as_arguments_and_gives_texts_as_long_as_they_say(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, OF_TRL)
+    (workload,) = checked.report.workloads
+    assert (workload.error, workload.batch) == (None, 4)
+    assert workload.script is not None
+    assert workload.script.happened == "trained"
+    assert "4 96" in stdout_of(checked).splitlines()
