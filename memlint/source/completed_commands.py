@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from memlint.source.option_texts import ADDED, FLAG, choices_of, has_option
@@ -17,6 +18,7 @@ _NEEDS_NO_WORD = re.compile(r"\bnargs\s*=\s*(?:[\"'][*?.]|\d|argparse)|action\s*
 _NAME = re.compile(r"\s*[\"']([A-Za-z][\w-]*)[\"']")
 """The name of an argument that is told by its place."""
 _IMPORT = re.compile(r"^(?:from|import) .*", re.MULTILINE)
+_DEFAULT = re.compile(r"\bdefault\s*=\s*[\"']([^\"']+)[\"']")
 _REQUIRED = re.compile(r"\brequired\s*=\s*True")
 _LOCAL_RANK = re.compile(r"--local[_-]rank")
 _NEEDS_NO_DATA = re.compile(r"dummy|synthetic|fake|random|toy", re.IGNORECASE)
@@ -49,6 +51,7 @@ class Completion:
             if is_placeholder(value) or Path(value).suffix in CONFIGS:
                 path = self._config_like(value, command)
                 path = self._config_for(command) if path is None else path
+                path = self._config_beside(value, option, command) if path is None else path
                 if path is not None:
                     arguments[place] = f"{option}={path}" if has_value else path
         for i, argument in enumerate(arguments):
@@ -64,6 +67,17 @@ class Completion:
             arguments.append(chosen)
         completed = command._replace(arguments=tuple(arguments))
         return completed._replace(arguments=(*arguments, *self._required(completed)))
+
+    def _config_beside(self, missing: str, option: str, command: TypedCommand) -> str | None:
+        """Return the default of an option, or else the first config, in the folder of one that is not there."""
+        place = command.folder / missing
+        beside = sorted(
+            path for path in self._files.paths if path.parent == place.parent and path.suffix == place.suffix
+        )
+        names = [os.path.relpath(each, command.folder) for each in beside if not is_placeholder(missing)]
+        own = (added for added in self._added(command.script) if option in FLAG.findall(added))
+        defaults = (match[1] for added in own if (match := _DEFAULT.search(added)))
+        return next(chain((each for each in defaults if each in names), names), None)
 
     def _of_folder(self, word: str, command: TypedCommand) -> str:
         """Return the first config of the folder of a placeholder, as `configs/train/<name>`; the word without one."""

@@ -36,6 +36,7 @@ class Amendment(NamedTuple):
         "hook",
         "accelerator",
         "strategy",
+        "screen",
         "groups",
         "settings",
         "folder",

@@ -887,7 +887,7 @@ def test_findings_of_workloads_of_one_name_are_told_apart(project):
 
 
 def test_options_of_python_before_a_script_change_nothing(project):
-    ran = project.memlint("run", "-u", "-B", "absent.py", "-u")
+    ran = project.memlint("run", "-u", "-B", "-W", "ignore", "absent.py", "-u")
     assert "No such option" not in ran.stderr
     assert "absent.py" in ran.stderr
 

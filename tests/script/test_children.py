@@ -172,6 +172,44 @@ for _ in range(2):
     assert starts in [each.text for each in workload.assumptions]
 
 
+def test_a_shell_script_that_a_script_starts_elsewhere_is_read_and_its_training_has_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/LAUNCH").write_text('#!/bin/bash\nset -x\npython "$@"\n')
+    (tmp_path / "inner/LAUNCH").chmod(0o755)
+    (tmp_path / "inner/train_it.py").write_text("""
+import os, sys, torch
+
+print(os.path.basename(os.getcwd()), os.environ["WORLD_SIZE"])
+width = int(sys.argv[2])
+model = torch.nn.Linear(width, width).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.randn(4, width).cuda()).sum().backward()
+    optimizer.step()
+""")
+    text = f"""
+        import os
+        os.chdir({str(tmp_path / "inner")!r})
+        os.system("./LAUNCH train_it.py --width 32")
+    """
+    checked = run_text(tmp_path, text, ranks=2)
+    workload = workload_of(checked)
+    assert workload.error is None, workload.error
+    assert stdout_of(checked).split() == ["inner", "2"]
+    assert workload.batch == 4
+
+
+def test_the_failure_of_a_script_that_another_one_only_starts_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train_it.py").write_text("import torch\nraise ValueError('no such data')\n")
+    text = f"""
+        import subprocess, sys
+        subprocess.run([sys.executable, {str(tmp_path / "train_it.py")!r}])
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is not None
+    assert "ValueError: no such data" in workload.error.message
+
+
 def test_a_script_that_is_started_as_a_program_is_named(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("print('other')\n")

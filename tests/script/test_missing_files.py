@@ -50,6 +50,17 @@ def test_a_file_that_the_project_has_in_another_folder_is_that_one(tmp_path):
     assert said in ran.assumptions
 
 
+def test_a_short_example_that_stands_for_data_has_as_many_rows_as_data_that_is_made_up(tmp_path):
+    (tmp_path / "p" / "samples").mkdir(parents=True)
+    (tmp_path / "p" / "samples" / "train.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+    text = """\
+        import json
+        rows = [json.loads(line)["a"] for line in open("data/train.jsonl")]
+        print(len(rows), rows[:4])
+    """
+    assert run(tmp_path / "p", text, fake=True).stdout == "256 [1, 2, 1, 2]\n"
+
+
 def test_a_vocabulary_has_as_many_words_as_one_of_a_text(tmp_path):
     text = """\
         import pickle

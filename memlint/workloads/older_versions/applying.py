@@ -446,6 +446,11 @@ def _with_optional_arguments(_name: str, module: Any) -> None:
     module.ArgumentParser.__init__ = __init__
 
 
+def _without_screen(_name: str, module: Any) -> None:
+    """Let matplotlib draw as it does on a machine without a screen."""
+    module.use = lambda *_arguments, **_named: None
+
+
 def _without_option(words: Sequence[str], amendment: Amendment) -> list[str]:
     """Return a command line in which an option that the parser no longer has is another one, or is left out."""
     option, kind = amendment.owner, amendment.name
@@ -493,6 +498,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "abstract": _without_abstract_methods,
     "mutable": _with_objects_as_defaults,
     "groups": _with_optional_arguments,
+    "screen": _without_screen,
     "yaml": _with_loader,
 }
 """Changes of a module as soon as it is imported, by kind."""
@@ -532,6 +538,7 @@ _SAID = {
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",
+    "screen": "matplotlib draws without a screen, whatever the script asks for",
     "groups": 'a parser calls its options "optional arguments", as before Python 3.10',
     "mutable": "a field of a dataclass may have an object as its default, as before Python 3.11",
     "sanity": "Lightning's check of validation before the training fails here: it is left out",

@@ -63,6 +63,7 @@ _NO_SEED = re.compile("^The only supported seed types are")
 _RAGGED = re.compile(r"inhomogeneous shape after \d+ dimensions")
 _NO_HOOK = re.compile(r"Support for `(\w+_epoch_end)` has been removed in v2")
 _NO_ACCELERATOR = re.compile(r"invalid accelerator name: `accelerator='(\w+)'")
+_NO_SCREEN = re.compile("^Cannot load backend '.*' which requires the '.*' interactive framework")
 _NO_STRATEGY = re.compile(r"invalid strategy name: `strategy=(None)`")
 _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _NO_OPTIONAL = re.compile("^'?optional arguments'?$")
@@ -447,6 +448,7 @@ def _is_asked_by_another(error: BaseException, package: str) -> bool:
 
 
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
+    (ImportError, _NO_SCREEN, lambda _error, _match: Amendment("screen", "matplotlib")),
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
     (NameError, _UNDEFINED, lambda error, match: _of_star(error, match[1])),
     (AttributeError, _NO_METHOD, _of_method),

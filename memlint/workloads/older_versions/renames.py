@@ -17,6 +17,10 @@ NAMES: Mapping[str, str] = {
     "gymnasium.wrappers.GrayScaleObservation": "gymnasium.wrappers.GrayscaleObservation",
     "inspect.getargspec": "inspect.getfullargspec",
     "matplotlib.cm.get_cmap": "matplotlib.pyplot.get_cmap",
+    "networkx.from_numpy_matrix": "networkx.from_numpy_array",
+    "networkx.from_scipy_sparse_matrix": "networkx.from_scipy_sparse_array",
+    "networkx.to_numpy_matrix": "networkx.to_numpy_array",
+    "networkx.to_scipy_sparse_matrix": "networkx.to_scipy_sparse_array",
     "numpy.bool8": "numpy.bool",
     "numpy.cumproduct": "numpy.cumprod",
     "numpy.in1d": "numpy.isin",
@@ -86,6 +90,8 @@ NAMES: Mapping[str, str] = {
 
 
 ATTRIBUTES: Mapping[str, str] = {
+    **{f"{kind}.append": "_append" for kind in ("DataFrame", "Series")},
+    **{f"{kind}.iteritems": "items" for kind in ("DataFrame", "Series")},
     "EfficientNet.act1": "bn1.drop",
     "EfficientNetFeatures.act1": "bn1.drop",
     "GPT2Config.n_ctx": "n_positions",
@@ -97,7 +103,7 @@ ATTRIBUTES: Mapping[str, str] = {
 """Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
 before are both an identity where nothing else was asked for; its `bn1` has the activation in it that stood behind it,
 and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. The configs of GPT had `n_ctx`, the
-positions of a mask, until transformers 4.6.
+positions of a mask, until transformers 4.6. pandas had `append` and `iteritems` until version 2.
 """
 
 
