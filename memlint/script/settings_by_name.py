@@ -51,6 +51,8 @@ _SWITCHES = {
     "fp16-amp": ("fp16", "use_fp16", "use_amp", "amp", "amp_enable", "enable_amp"),
 }
 """Names of settings that switch autocast on."""
+_OF_APEX = ("amp_opt_level", "opt_level", "amp_level")
+"""Names of the level of apex's mixed precision, of which O1 is autocast."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
 _FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
 _SIDE_OF_IMAGE = re.compile(r"(?:img|image|input)_?(h(?:eight)?|w(?:idth)?)")
@@ -182,6 +184,8 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
                 if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
         text = str(each.value).lower().removeprefix("amp_")
+        if each.name in _OF_APEX and text == "o1":
+            return Setting("fp16-amp", source, is_sure=False)
         if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
                 return Setting("bf16-amp", source, is_sure=False)

@@ -107,6 +107,8 @@ def test_a_setting_says_where_it_is() -> None:
         ({"config": {"precision": "amp_bf16"}}, "bf16-amp"),
         ({"args": Namespace(use_amp=False, bf16=False)}, None),
         ({"args": Namespace(use_amp=True)}, "fp16-amp"),
+        ({"config": {"AMP_OPT_LEVEL": "O1"}}, "fp16-amp"),
+        ({"config": {"AMP_OPT_LEVEL": "O0"}}, None),
         ({"meta": {"use_bfloat16": True}}, "bf16-amp"),
         ({"trainer": {"precision": "bf16-true"}}, None),
         ({"mixed_precision": True, "meta": {"dtype": "bfloat16"}}, "bf16-amp"),

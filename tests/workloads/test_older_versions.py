@@ -385,7 +385,7 @@ def test_a_package_that_cannot_be_imported_is_done_without_until_it_is_used(run,
     reason = "graphs_of_before cannot be imported: OSError: libgraphs.so is not there"
     with pytest.raises(AbsentError, match=f"graphs_of_before.core.Graph is used, but {reason}") as caught:
         variables["Graph"](3)
-    assert caught.value.hint.startswith("Install a version of graphs_of_before that can be imported beside")
+    assert caught.value.hint.startswith("Install a version of graphs_of_before, or of what it imports, that fits")
 
 
 def test_a_package_of_the_project_is_taken_in_place_of_the_plain_folder_of_its_name(run, tmp_path, monkeypatch):

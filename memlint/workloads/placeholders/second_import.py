@@ -137,7 +137,7 @@ def stand_in_for_broken(package: str, reason: str) -> None:
     expect(() if package in record.replaced else (package,))
     record.failed[package] = reason
     record.remedies[package] = (
-        f"Install a version of {package} that can be imported beside what is installed, or run memlint in the "
+        f"Install a version of {package}, or of what it imports, that fits what is installed, or run memlint in the "
         "project's environment."
     )
     for name in [each for each in sys.modules if each.startswith(f"{package}.")]:
