@@ -10,6 +10,8 @@ from typing import Any
 
 _RENAMED = {"max_seq_length": "max_length"}
 """Settings that were called otherwise as arguments."""
+_LEFT_OUT = ("infinite", "num_of_sequences", "chars_per_token")
+"""Arguments on how texts are packed which there are no settings for: they change no sizes."""
 
 
 def with_settings_as_arguments(_name: str, module: Any) -> None:
@@ -21,25 +23,25 @@ def with_settings_as_arguments(_name: str, module: Any) -> None:
 
     @functools.wraps(init)
     def __init__(self: Any, model: Any = None, args: Any = None, *others: Any, **named: Any) -> None:  # noqa: N807 -- it stands for it
-        given = {name: named.pop(name) for name in list(named) if name not in own}
-        if "tokenizer" in given:
-            named.setdefault("processing_class", given["tokenizer"])
+        if "tokenizer" in named:
+            named.setdefault("processing_class", named.pop("tokenizer"))
         if named.get("formatting_func") is not None:
             named["formatting_func"] = _of_one(named["formatting_func"])
-        moved = {_RENAMED.get(name, name): value for name, value in given.items()}
+        settled = [name for name in named if name not in own and _RENAMED.get(name, name) in known]
+        moved = {_RENAMED.get(name, name): named.pop(name) for name in settled}
         if args is None:
             args = settings(output_dir="trainer_output")
         elif not isinstance(args, settings):
             args = settings(**{**args.to_dict(), "hub_token": args.hub_token})  # which `to_dict` hides
-        for name in known.intersection(moved):
-            setattr(args, name, moved[name])
-        init(self, model, args, *others, **named)
+        for name, value in moved.items():
+            setattr(args, name, value)
+        init(self, model, args, *others, **{name: value for name, value in named.items() if name not in _LEFT_OUT})
 
     trainer.__init__ = __init__
 
 
 def _of_one(format_many: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that gives the text of one example, of one that gives those of many, as was asked for."""
+    """Return a function for the text of one example; `format_many` gives those of many, as was asked for."""
 
     def text(example: Any) -> Any:
         texts = format_many({name: [value] for name, value in example.items()})

@@ -145,7 +145,7 @@ _OF_TRAINING: Mapping[str, Argument] = {
     "xpu_backend": Argument(),
     "max_seq_length": Argument("max_length"),
 }
-"""Of the settings of training."""
+"""Settings of training that no longer exist, or are called otherwise."""
 ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
     **dict.fromkeys(("TrainingArguments", "SFTConfig"), _OF_TRAINING),
     "Trainer": {
