@@ -5,11 +5,13 @@ libraries that train, generate or save in a way of their own.
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.base.patching import Patch, patched
 from memlint.memory.records import Phase
@@ -32,8 +34,24 @@ def hooks(recorder: ScriptRecorder) -> list[Patch]:
         *recorder.construction.patches(),
         *recorder.shown.patches(),
         (torch.optim.Optimizer, "__init__", making),
+        *((torch.optim.Optimizer, f"_optimizer_{kind}_hooks", _NoHooks()) for kind in _KINDS),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
     ]
+
+
+class _NoHooks:
+    """The hooks of an optimizer that does not begin as those of PyTorch do, and has none."""
+
+    def __get__(self, optimizer: torch.optim.Optimizer | None, _kind: type) -> dict[int, Any]:
+        if optimizer is None:
+            raise AttributeError
+        name = type(optimizer).__name__
+        state.assume_once(f"{name} makes no Optimizer of itself, and needs none, as before PyTorch 2: it has no hooks")
+        return OrderedDict()
+
+
+_KINDS = tuple(f"{of}_{when}" for of in ("step", "state_dict", "load_state_dict") for when in ("pre", "post"))
+"""Hooks of an optimizer, by what they surround."""
 
 
 def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:

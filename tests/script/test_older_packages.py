@@ -497,8 +497,23 @@ OF_METRICS = """
 """
 OF_STRATEGY = """
     import pytorch_lightning
-    pytorch_lightning.Trainer(strategy=None, accelerator="gpu", devices=1, logger=False)
+    pytorch_lightning.Trainer(strategy=None, gpus="0", accelerator="gpu", logger=False)
     train(Net().cuda())
+"""
+OF_LOOKAHEAD = """
+    class Slow(torch.optim.Optimizer):
+        def __init__(self, fast):
+            self.fast, self.param_groups, self.defaults, self.state = fast, fast.param_groups, fast.defaults, fast.state
+
+        def step(self, closure=None):
+            return self.fast.step(closure)
+
+    model = Net().cuda()
+    optimizer = Slow(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(3):
+        model(torch.zeros(8, 32, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
 """
 OF_FOLDERS = """
     import os
@@ -516,6 +531,7 @@ OF_FOLDERS = """
         (OF_GROUPS, 'a parser calls its options "optional arguments", as before Python 3.10'),
         pytest.param(OF_METRICS, "metrics of torchmetrics need no task", marks=needs("torchmetrics")),
         pytest.param(OF_STRATEGY, "Lightning takes no strategy None", marks=needs("pytorch_lightning")),
+        (OF_LOOKAHEAD, "Slow makes no Optimizer of itself, and needs none, as before PyTorch 2: it has no hooks"),
         (OF_FOLDERS, "outputs is not there, in which the script writes: it is made, and others, too"),
     ],
 )

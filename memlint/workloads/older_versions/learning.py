@@ -67,6 +67,7 @@ _NO_SCREEN = re.compile("^Cannot load backend '.*' which requires the '.*' inter
 _NO_STRATEGY = re.compile(r"invalid strategy name: `strategy=(None)`")
 _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _NO_OPTIONAL = re.compile("^'?optional arguments'?$")
+_NO_DEVICES = re.compile(r"`Trainer\(devices=['\"]([\d, ]+)['\"]\)` value is not a valid input using cuda")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
@@ -468,6 +469,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ValueError, _NO_ACCELERATOR, _of_trainer("accelerator")),
     (ValueError, _NO_STRATEGY, _of_trainer("strategy")),
     (Exception, _TOO_FEW_GPUS, _of_trainer("devices")),
+    (Exception, _NO_DEVICES, _of_trainer("devices")),
     (
         TypeError,
         _NO_TASK,
