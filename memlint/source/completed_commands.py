@@ -36,6 +36,8 @@ class Completion:
     def __init__(self, files: ProjectFiles, configs: Callable[[], Sequence[Path]]) -> None:
         """`configs` gives those that name a class of the file, the nearest first."""
         self._files, self._configs = files, configs
+        self._options: dict[Path, list[str]] = {}
+        """The arguments of each script's parser that was looked at."""
 
     def completed(self, command: TypedCommand) -> TypedCommand:
         """Return the command with a config of the project in place of what stands for one."""
@@ -106,13 +108,14 @@ class Completion:
 
     def _added(self, script: Path) -> list[str]:
         """Return the arguments of the script's parser, which may be in a file of the project that it imports."""
-        text = self._files.text(script)
-        if own := ADDED.findall(text):
-            return own
-        names = set(re.findall(r"\w+", "\n".join(_IMPORT.findall(text))))
-        imported = (path for path in self._files.paths if path.suffix == ".py" and path.stem in names)
-        near = sorted(imported, key=lambda path: len(path.parts))
-        return next(filter(None, (ADDED.findall(self._files.text(path)) for path in near)), [])
+        if script not in self._options:
+            text = self._files.text(script)
+            names = set(re.findall(r"\w+", "\n".join(_IMPORT.findall(text))))
+            imported = (path for path in self._files.paths if path.suffix == ".py" and path.stem in names)
+            near = (script, *sorted(imported, key=lambda path: len(path.parts)))
+            found = (ADDED.findall(self._files.text(path)) for path in near)
+            self._options[script] = next(filter(None, found), [])
+        return self._options[script]
 
     def _config_named(self, name: str, command: TypedCommand) -> str | None:
         """Return the config for an argument of this name; None if it is none of a config."""

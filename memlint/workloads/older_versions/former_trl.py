@@ -1,4 +1,4 @@
-"""What trl had before version 0.20: settings of its SFTTrainer as arguments, and a collator for answers alone."""
+"""The SFTTrainer of trl before version 0.20, with its settings as arguments, and a collator for answers alone."""
 
 from __future__ import annotations
 

@@ -488,11 +488,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
     (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
-    (
-        KeyError,
-        _NO_OPTIONAL,
-        lambda _error, _match: Amendment("groups", "argparse") if "argparse" in sys.modules else None,
-    ),
+    (KeyError, _NO_OPTIONAL, lambda _error, _match: Amendment("groups", "argparse")),
     (
         argparse.ArgumentError,
         _CONFLICT,

@@ -143,11 +143,11 @@ _OF_TRAINING: Mapping[str, Argument] = {
     "use_mps_device": Argument(),
     "warmup_ratio": Argument("warmup_steps"),
     "xpu_backend": Argument(),
-    "max_seq_length": Argument("max_length"),
 }
 """Settings of training that no longer exist, or are called otherwise."""
 ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
-    **dict.fromkeys(("TrainingArguments", "SFTConfig"), _OF_TRAINING),
+    "TrainingArguments": _OF_TRAINING,
+    "SFTConfig": {**_OF_TRAINING, "max_seq_length": Argument("max_length")},
     "Trainer": {
         "amp_backend": Argument(),
         "amp_level": Argument(),
