@@ -63,9 +63,6 @@ class Missing(Protocol):
     def make(self, place: str, error: OSError | None) -> bool:
         """Return True if a file was made at `place`, which is opened for reading."""
 
-    def prepare(self, place: str, error: OSError | None) -> bool:
-        """Return True if the folder was made in which `place` is to be written."""
-
     def fill(self, place: str, error: OSError | None) -> bool:
         """Return True if files were made in the folder `place`, which is listed: it has none, or is not there."""
 
@@ -255,8 +252,7 @@ class FileSystem:
         try:
             return _real_open(self._opened(file, flags), mode, *text)
         except FileNotFoundError as error:
-            makes = self._prepares if flags & os.O_CREAT else self._makes
-            if not makes(file, error):
+            if flags & os.O_CREAT or not self._makes(file, error):
                 raise
             return _real_open(self._opened(file, flags), mode, *text)
 
@@ -268,19 +264,11 @@ class FileSystem:
 
     def writing(self, path: Path) -> str:
         """Return where a writer outside Python must write the file `path` anew."""
-        return str(self._within(lambda: self._prepared(path, _FLAGS["w"])))
+        return str(self._within(lambda: self._opened(path, _FLAGS["w"])))
 
     def updating(self, path: Path) -> str:
         """Return where a writer outside Python must change or create the file `path`."""
-        return str(self._within(lambda: self._prepared(path, os.O_RDWR | os.O_CREAT)))
-
-    def _prepared(self, path: Path, flags: int) -> str:
-        try:
-            return self._opened(path, flags)
-        except FileNotFoundError as error:
-            if not self._prepares(path, error):
-                raise
-            return self._opened(path, flags)
+        return str(self._within(lambda: self._opened(path, os.O_RDWR | os.O_CREAT)))
 
     def reading(self, path: Path) -> str:
         """Return where a reader outside Python finds the file `path`."""
@@ -299,9 +287,6 @@ class FileSystem:
 
     def _makes(self, path: Path, error: OSError | None) -> bool:
         return self.missing is not None and self.missing.make(self.place(path), error)
-
-    def _prepares(self, path: Path, error: OSError | None) -> bool:
-        return self.missing is not None and self.missing.prepare(self.place(path), error)
 
     def folder(self, path: Path) -> str:
         """Return where a process must start that was given the folder `path`."""

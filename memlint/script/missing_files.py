@@ -264,19 +264,6 @@ class MissingFiles:
 
     # --- folders
 
-    def prepare(self, place: str, error: OSError | None) -> bool:
-        """Make the folder in which `place` is written: whoever runs the script elsewhere has one, or names another."""
-        folder = os.path.dirname(place)  # noqa: PTH120 -- as the overlay has it
-        if self._is_elsewhere(place) or _is_expected() or os.path.lexists(folder):
-            return False
-        if not self._fake:
-            if error is not None:
-                note(error, f"writes in the folder {_shown(folder)}, which is not there", _HINT)
-            return False
-        self._make_folder(folder)
-        state.assume(f"the folder {_shown(folder)}, in which the script writes, is not there: it is made")
-        return True
-
     def fill(self, place: str, error: OSError | None) -> bool:
         """Make files in the folder `place`, which is listed, is empty or not there, and was not made by the script."""
         reader, _frame = _reader()
@@ -291,9 +278,13 @@ class MissingFiles:
                 note(error, f"wants the folder {_shown(place)}, which is not there", _HINT)
             not_there.append(f"wants files in the folder {_shown(place)}")
             return False
-        shown, state = _shown(place), "is empty" if error is None else "is not there"
+        shown, why = _shown(place), "is empty" if error is None else "is not there"
         if any(map(_OF_RESULTS.fullmatch, (PurePath(place).name, PurePath(shown).parts[0]))):
-            return error is not None and self.prepare(os.path.join(place, "results"), None)  # noqa: PTH118
+            if error is None:
+                return False
+            self._make_folder(place)
+            state.assume(f"the folder {shown}, in which the script looks for results, is not there: it is made")
+            return True
         forms.begin()
         forms.has_folders = True
         self._make_folder(place)
@@ -302,7 +293,7 @@ class MissingFiles:
             for name in folders:
                 self._make_folder(os.path.join(place, name))  # noqa: PTH118 -- as the overlay has it
             named = f"{folders[0]} to {folders[-1]}"
-            note_fake_data(f"the folder {shown} {state}: replaced by one of {len(folders)} folders, {named}")
+            note_fake_data(f"the folder {shown} {why}: replaced by one of {len(folders)} folders, {named}")
             return True
         ends = _END.findall(_choosing_lines())
         suffix = ends[0] if ends else _suffix_asked_for()
@@ -311,7 +302,7 @@ class MissingFiles:
         names = names or [f"{each}_{i:06}{suffix}" for each in chosen or _SPLITS for i in range(forms.num_files)]
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
-        self._report_folder(place, shown, f"the folder {shown} {state}: {replaced}")
+        self._report_folder(place, shown, f"the folder {shown} {why}: {replaced}")
         return True
 
     def _make_folder(self, place: str) -> None:

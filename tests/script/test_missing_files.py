@@ -481,16 +481,6 @@ def test_no_file_of_an_installed_package_is_made(tmp_path):
     assert not ran.assumptions
 
 
-def test_a_folder_in_which_a_script_writes_is_made_if_nobody_has_put_it_there(tmp_path):
-    text = "with open('logs/first/settings.yaml', 'w') as file:\n    file.write('lr: 1')\nprint(open('logs/first/settings.yaml').read())\n"
-    ran = run(tmp_path / "p", text, fake=True)
-    assert ran.stdout.endswith("lr: 1\n"), ran.stderr
-    assert "the folder logs/first, in which the script writes, is not there: it is made" in ran.assumptions
-    assert not (tmp_path / "p" / "logs").exists()
-    refused = run(tmp_path / "q", text)
-    assert "writes in the folder logs/first, which is not there: put it there, or add --fake-data" in refused.error
-
-
 def test_settings_that_the_command_line_names_are_not_made_up(tmp_path):
     script = "import json, sys\nprint(json.load(open(sys.argv[2]))[0])\n"
     ran = run(tmp_path / "p", script, "--config", "config/base.json", fake=True)
