@@ -359,7 +359,9 @@ def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
             has_called = True
         elif has_called and not is_memlint(file):
             handed_on = frame.f_locals.get("kwargs", {})
-            if keyword in frame.f_code.co_varnames or handed_on.get(keyword, True) in (False, None):
+            constants = frame.f_code.co_consts  # which hold the names of keywords, each or in tuples
+            is_written = any(keyword == each or (type(each) is tuple and keyword in each) for each in constants)
+            if is_written or handed_on.get(keyword, True) in (False, None):
                 return True
     return False
 
