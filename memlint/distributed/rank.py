@@ -49,6 +49,21 @@ class Rank:
             "TORCHELASTIC_RUN_ID": "none",
         }
 
+    def cluster_variables(self) -> dict[str, str]:
+        """Environment variables of a task that srun or mpirun has started."""
+        number, size, node = str(self.number), str(self.world_size), str(self.number // self.per_node)
+        num_nodes, per_node = str(-(-self.world_size // self.per_node)), str(self.per_node)
+        return {
+            **dict.fromkeys(("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"), number),
+            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), size),
+            **dict.fromkeys(("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"), "0"),
+            **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS_ON_NODE"), per_node),
+            **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), num_nodes),
+            **dict.fromkeys(("SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURMD_NODENAME"), "localhost"),
+            **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), "1"),
+            "SLURM_NODEID": node,
+        }
+
 
 @contextlib.contextmanager
 def environment(rank: Rank) -> Iterator[None]:

@@ -2,99 +2,30 @@
 
 A policy's layers have the sizes of an environment's spaces, and no tensor is in it. Every observation and reward is
 zero, and an episode ends after a few steps. Where gym or gymnasium is installed its own environments run, and its
-wrappers take the others. Source of the sizes: the pages of the environments of gym 0.26, gymnasium 1.0 and the Arcade
-Learning Environment.
+wrappers take the others.
 """
 
 import dis
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from memlint.base.errors import TraceError
+from memlint.libraries.d4rl import recorded_steps, score_of
+from memlint.libraries.gym_spaces import SCREEN, Spaces, spaces_of
 from memlint.libraries.library import Library, assume_once
 
 _EPISODE = 10
 """Steps of an episode here."""
-_DISCRETE = {
-    "Acrobot": (6, 3, 500),
-    "CartPole": (4, 2, 500),
-    "LunarLander": (8, 4, 1000),
-    "MountainCar": (2, 3, 200),
-}
-"""By name: size of the observation, number of actions, and steps after which an episode is cut."""
-_CONTINUOUS = {
-    "BipedalWalker": (24, 4, 1.0, 1600),
-    "HalfCheetah": (17, 6, 1.0, 1000),
-    "Hopper": (11, 3, 1.0, 1000),
-    "InvertedPendulum": (4, 1, 3.0, 1000),
-    "LunarLanderContinuous": (8, 2, 1.0, 1000),
-    "MountainCarContinuous": (2, 1, 1.0, 999),
-    "Pendulum": (3, 1, 2.0, 200),
-    "Pusher": (23, 7, 2.0, 100),
-    "Swimmer": (8, 2, 1.0, 1000),
-    "Walker2d": (17, 6, 1.0, 1000),
-}
-"""By name: sizes of the observation and of an action, its largest value, and steps after which an episode is cut."""
-_BY_VERSION = {
-    "Ant": ({"2": 111, "3": 111, "4": 27, "5": 105}, 8, 1.0, 1000),
-    "Humanoid": ({"2": 376, "3": 376, "4": 376, "5": 348}, 17, 0.4, 1000),
-    "HumanoidStandup": ({"2": 376, "4": 376, "5": 348}, 17, 0.4, 1000),
-    "InvertedDoublePendulum": ({"2": 11, "4": 11, "5": 9}, 1, 1.0, 1000),
-    "Reacher": ({"2": 11, "4": 11, "5": 10}, 2, 1.0, 50),
-}
-"""The same of environments whose observation changed with their version."""
-
-
-_ATARI = {
-    3: "Freeway Skiing",
-    4: "Atlantis Breakout",
-    5: "Surround",
-    6: "Bowling DemonAttack NameThisGame Pong Qbert SpaceInvaders UpNDown",
-    7: "Assault",
-    8: "Gopher Phoenix Tutankham",
-    9: "Asterix BeamRider CrazyClimber Enduro MsPacman VideoPinball",
-    10: "Amidar TimePilot WizardOfWor",
-    14: "Asteroids KungFuMaster",
-    18: (
-        "Alien BankHeist BattleZone Berzerk Boxing Centipede ChopperCommand Defender DoubleDunk FishingDerby Frostbite "
-        "Gravitar Hero IceHockey Jamesbond Kangaroo Krull MontezumaRevenge Pitfall PrivateEye Riverraid RoadRunner "
-        "Robotank Seaquest Solaris StarGunner Tennis Venture YarsRevenge Zaxxon"
-    ),
-}
-"""Games by the number of actions that they have."""
-_NUM_ACTIONS = {name: number for number, names in _ATARI.items() for name in names.split()}
-_SCREEN, _RAM, _MOST_OF_GAME = (210, 160, 3), (128,), 27_000
 _MEANINGS = (
     *("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN", "UPRIGHT", "UPLEFT", "DOWNRIGHT", "DOWNLEFT", "UPFIRE"),
     *("RIGHTFIRE", "LEFTFIRE", "DOWNFIRE", "UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE"),
 )
-
-
-class _Spaces(NamedTuple):
-    """The shape of an observation, and its type; actions as a number, or their shape and largest value."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-    actions: int | tuple[int, float]
-    most: int
-    """Steps after which an episode is cut."""
-
-    def made(self, box: Any, discrete: Any) -> tuple[Any, Any]:
-        """Return the spaces of observations and of actions, as these classes of gym or gymnasium."""
-        whole = self.dtype is np.uint8
-        low, high = (0, 255) if whole else (-np.inf, np.inf)
-        observations = box(low, high, self.shape, self.dtype)
-        if isinstance(self.actions, int):
-            return observations, discrete(self.actions)
-        size, limit = self.actions
-        return observations, box(-limit, limit, (size,), np.float32)
 
 
 def _library(name: str) -> Library:
@@ -201,6 +132,12 @@ class Environment:
         self._num_steps += 1
         return _Outcome([self.observation_space.sample(), 0.0, self._num_steps % _EPISODE == 0, {}])
 
+    def get_dataset(self) -> dict[str, Any]:
+        """Return steps that were recorded, as d4rl has them."""
+        return recorded_steps(self.spec.id)
+
+    get_normalized_score = staticmethod(score_of)
+
     def seed(self, _seed: object = None) -> None:
         """Do nothing: nothing is random."""
 
@@ -225,26 +162,6 @@ def make(id: str, **_options: object) -> Environment:  # noqa: A002 -- as gym ca
 
 def _assume(name: str) -> None:
     assume_once(f"{name} is not installed: it has the spaces of its documentation, and all that it gives is zero")
-
-
-def spaces_of(name: str) -> _Spaces | None:
-    """Return the spaces of an environment; None where no page states them."""
-    base, _, version = name.removeprefix("ALE/").rpartition("-v")
-    base = base.removesuffix("Hardcore")
-    game = re.sub(r"NoFrameskip$|Deterministic$", "", base.removesuffix("-ram"))
-    if game in _NUM_ACTIONS:
-        shape = _RAM if base.endswith("-ram") else _SCREEN
-        return _Spaces(shape, np.uint8, _NUM_ACTIONS[game], _MOST_OF_GAME)
-    first = base.partition("-")[0].lower()  # `hopper-medium-v2` is data of a Hopper
-    base = next((each for each in (*_DISCRETE, *_CONTINUOUS, *_BY_VERSION) if each.lower() == first), base)
-    if base in _DISCRETE:
-        size, num, most = _DISCRETE[base]
-        return _Spaces((size,), np.float32, num, most)
-    if base in _CONTINUOUS:
-        size, num, high, most = _CONTINUOUS[base]
-        return _Spaces((size,), np.float32, (num, high), most)
-    sizes, num, high, most = _BY_VERSION.get(base, ({}, 0, 0.0, 0))
-    return _Spaces((sizes[version],), np.float32, (num, high), most) if version in sizes else None
 
 
 # --- where gym or gymnasium is installed
@@ -284,19 +201,23 @@ def _step_here(apart: str, here: str, vectors: Any) -> None:
         setattr(module, apart, kind)
 
 
-def _without_dynamics(package: Any, name: str, spaces: _Spaces, render_mode: str | None) -> Any:
+def _without_dynamics(package: Any, name: str, spaces: Spaces, render_mode: str | None) -> Any:
     """Return an environment of a class that derives from the package's own, so that its wrappers take it."""
     observations, actions = spaces.made(package.spaces.Box, package.spaces.Discrete)
+    is_new = package.__name__ != "gym"
+    """True for gymnasium, whose programs all know that an episode ends in two ways."""
 
-    def begin(self: Any, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+    def begin(self: Any, *, seed: int | None = None, options: object = None) -> Any:
         del options
         package.Env.reset(self, seed=seed)
         self.num_steps = 0
-        return np.zeros(spaces.shape, spaces.dtype), {}
+        seen = np.zeros(spaces.shape, spaces.dtype)
+        return (seen, {}) if is_new else seen.view(_Observation)
 
-    def step(self: Any, _action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self: Any, _action: object) -> Any:
         self.num_steps += 1
-        return np.zeros(spaces.shape, spaces.dtype), 0.0, self.num_steps % _EPISODE == 0, False, {}
+        seen, is_over = np.zeros(spaces.shape, spaces.dtype), self.num_steps % _EPISODE == 0
+        return (seen, 0.0, is_over, False, {}) if is_new else _Outcome([seen, 0.0, is_over, {}])
 
     attributes = {
         "metadata": {"render_modes": ["human", "rgb_array"], "render_fps": 30},
@@ -307,7 +228,11 @@ def _without_dynamics(package: Any, name: str, spaces: _Spaces, render_mode: str
         "num_steps": 0,
         "reset": begin,
         "step": step,
-        "render": lambda _self: np.zeros(_SCREEN, np.uint8),
+        "seed": lambda _self, _seed=None: [],
+        "render": lambda _self: np.zeros(SCREEN, np.uint8),
+        "_max_episode_steps": spaces.most,
+        "get_dataset": lambda _self: recorded_steps(name),
+        "get_normalized_score": staticmethod(score_of),
     }
     if isinstance(spaces.actions, int):
         meanings = list(_MEANINGS[: spaces.actions])

@@ -9,6 +9,7 @@ from memlint.libraries import (
     bitsandbytes,
     compiled_kernels,
     custom_ops,
+    d4rl,
     deepspeed,
     extensions,
     flash_attn_3,
@@ -34,6 +35,7 @@ LIBRARIES = (
     apex.extension,
     hub_kernels.library,
     *gym.libraries,
+    d4rl.library,
     mpi4py.library,
 )
 """The libraries of the engine; all others are plugins."""

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from memlint.base.after_import import after_import
-from memlint.libraries.gym import spaces_of
+from memlint.libraries.gym_spaces import spaces_of
 from memlint.script.fake_files import VOCABULARY
 from memlint.script.fake_images import number_of_script
 from memlint.script.fake_rows import texts_of_script

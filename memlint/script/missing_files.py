@@ -81,7 +81,7 @@ _READERS = {
     "decord": "video",
     "av": "video",
     "torchcodec": "video",
-    "nibabel": "nifti",
+    **dict.fromkeys(("monai", "nibabel", "torchio"), "nifti"),
     "trimesh": "mesh",
     "plyfile": "mesh",
     "meshio": "mesh",

@@ -137,7 +137,7 @@ LAUNCHED = """
 def test_a_script_of_a_launcher_finds_the_variables_that_torchrun_sets(tmp_path: Path, fake_data: bool) -> None:
     (workload,) = run_text(tmp_path, LAUNCHED, fake_data=fake_data).report.workloads
     assert (workload.error, workload.script.happened) == (None, "trained")
-    said = "the environment variable LOCAL_RANK is not set: it and others are as torchrun sets them for one process"
+    said = "the environment variable LOCAL_RANK is not set: it and others are as a launcher sets them"
     assert said in [each.text for each in workload.assumptions]
 
 

@@ -17,6 +17,9 @@ from memlint.workloads.guess.forward_names import first_entry, guess_input
 from memlint.workloads.guess.repair import Specs
 from memlint.workloads.model_sizes import ModelSizes
 
+_SIDES = 2
+"""Sizes of an image without its colours."""
+
 
 def first_guess(model: nn.Module, sizes: ModelSizes, feeding: Mapping[str, FedInput]) -> Specs:
     """Return a guess for each required input, as the call in the training loop, `feeding`, restricts it."""
@@ -68,10 +71,10 @@ def guessed(
 
 
 def size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
-    """Return channels, height and width that a timm model declares for its input."""
-    for name in ("pretrained_cfg", "default_cfg"):
-        config = getattr(model, name, None)
-        size = config.get("input_size") if isinstance(config, dict) else None
-        if isinstance(size, tuple) and all(isinstance(n, int) for n in size):
-            return size
+    """Return the sizes of an input behind the batch that a model states, as timm's do: of images or videos."""
+    configs = (getattr(model, name, None) for name in ("pretrained_cfg", "default_cfg"))
+    stated = [each.get("input_size") for each in configs if isinstance(each, dict)]
+    for size in (*stated, *(getattr(model, name, None) for name in ("input_shape", "in_shape"))):
+        if isinstance(size, tuple | list) and len(size) > _SIDES and all(type(n) is int for n in size):
+            return tuple(size)
     return None

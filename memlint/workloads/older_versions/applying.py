@@ -53,6 +53,7 @@ from memlint.workloads.older_versions.renames import (
     TOUCHES_MEMORY,
     Argument,
 )
+from memlint.workloads.older_versions.uninstalled_project import with_metadata
 from memlint.workloads.placeholders.objects import stand_in_for_name
 from memlint.workloads.placeholders.second_import import forget_users, stand_in_for_broken
 
@@ -99,7 +100,8 @@ def _put_first(amendment: Amendment) -> None:
 def _set_variables(amendment: Amendment) -> None:
     """Set those that a launcher sets, or one that names a place or an account, which is data that is made up."""
     if amendment.kind == "launcher":
-        os.environ.update(Rank.current().variables())
+        torchruns, clusters = Rank.current().variables(), Rank.current().cluster_variables()
+        os.environ.update(clusters if amendment.name in clusters else torchruns)
         return
     os.environ[amendment.name] = value = made_up_value(amendment.name)
     replaced.append(_SAID["variable"].format(amendment.name, value))
@@ -511,6 +513,7 @@ _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
     "launcher": _set_variables,
     "option": _leave_option_out,
     "hidden": _put_first,
+    "metadata": lambda amendment: with_metadata(amendment.name),
     "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),
 }
 """Changes that nothing has to be imported for, by kind."""
@@ -532,9 +535,10 @@ _SAID = {
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "folder": "the folder {} is not there, in which the script writes: it is made, and others, too",
     "variable": "the environment variable {} is not set: it is {}",
-    "launcher": "the environment variable {} is not set: it and others are as torchrun sets them for one process",
+    "launcher": "the environment variable {} is not set: it and others are as a launcher sets them",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
+    "metadata": "the project {} is not installed, and asks for its version: it is 0.0.0",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",

@@ -17,6 +17,10 @@ NAMES: Mapping[str, str] = {
     "gymnasium.wrappers.GrayScaleObservation": "gymnasium.wrappers.GrayscaleObservation",
     "inspect.getargspec": "inspect.getfullargspec",
     "matplotlib.cm.get_cmap": "matplotlib.pyplot.get_cmap",
+    **{
+        f"monai.transforms.{name}": f"memlint.workloads.older_versions.former_monai.{name}"
+        for name in ["AddChannel", "AddChanneld", "AsChannelFirst", "AsChannelFirstd"]
+    },
     "networkx.from_numpy_matrix": "networkx.from_numpy_array",
     "networkx.from_scipy_sparse_matrix": "networkx.from_scipy_sparse_array",
     "networkx.to_numpy_matrix": "networkx.to_numpy_array",
