@@ -173,15 +173,16 @@ def _make_what_is_missing(registration: Any) -> None:
 
     @functools.wraps(make_installed)
     def make_any(id: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 -- as above
+        package = sys.modules[registration.__name__.partition(".")[0]]
         try:
-            return make_installed(id, *args, **kwargs)
+            environment = make_installed(id, *args, **kwargs)
+            return _of_any_version(package, environment) if package.__name__ == "gym" else environment
         except Exception:  # of several kinds: unknown names, packages and files that are not there
             spaces = spaces_of(str(getattr(id, "id", id)))
             if spaces is None:
                 raise
         name = str(getattr(id, "id", id))
         _assume(name)
-        package = sys.modules[registration.__name__.partition(".")[0]]
         return _without_dynamics(package, name, spaces, kwargs.get("render_mode"))
 
     registration.make = make_any
@@ -199,6 +200,21 @@ def _step_here(apart: str, here: str, vectors: Any) -> None:
     kind = type(apart, (stepping,), {"__init__": make})
     for module in (vectors, sys.modules[starting.__module__]):
         setattr(module, apart, kind)
+
+
+def _of_any_version(package: Any, environment: Any) -> Any:
+    """Return an environment whose results a program takes apart as gym gives them before and since version 0.26."""
+
+    def begin(self: Any, **options: Any) -> Any:
+        result = self.env.reset(**options)
+        return result[0].view(_Observation) if isinstance(result, tuple) and type(result[0]) is np.ndarray else result
+
+    def step(self: Any, action: Any) -> Any:
+        seen, reward, *is_over, info = self.env.step(action)
+        return _Outcome([seen, reward, any(is_over), info])
+
+    attributes = {"reset": begin, "step": step, "seed": lambda _self, _seed=None: []}
+    return type(type(environment).__name__, (package.Wrapper,), attributes)(environment)
 
 
 def _without_dynamics(package: Any, name: str, spaces: Spaces, render_mode: str | None) -> Any:
