@@ -124,7 +124,10 @@ _NUM_FOLDERS = 2
 _LISTS = frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "walk", "iterdir"))
 _LOOKS = ("isdir", "is_dir")
 _BEGINNING = re.compile(r"(?<!not )\b\w+\.startswith\([\"']([\w-]+)[\"']\)")
-_END = re.compile(r"(?<!not )\b\w+\.endswith\([\"']([\w-]*\.\w+)[\"']\)")
+_END = re.compile(
+    r"(?<!not )\b\w+\.endswith\([\"'](?P<end>[\w-]*\.\w+)[\"']\)"
+    r"|(?:\[-\d+:\]|\[-?1\]|\.suffix)\s*[!=]=\s*[\"']\.?(?P<suffix>\w+)[\"']"
+)
 """A beginning, and an end, of the names of files that code takes."""
 _LINES_OF_CHOICE = 2
 """Lines behind one that lists a folder in which it may choose among the names."""
@@ -295,8 +298,8 @@ class MissingFiles:
             named = f"{folders[0]} to {folders[-1]}"
             note_fake_data(f"the folder {shown} {why}: replaced by one of {len(folders)} folders, {named}")
             return True
-        ends = _END.findall(_choosing_lines())
-        suffix = ends[0] if ends else _suffix_asked_for()
+        end = _END.search(_choosing_lines())
+        suffix = _suffix_asked_for() if end is None else end["end"] or f".{end['suffix']}"
         chosen = dict.fromkeys(_BEGINNING.findall(_choosing_lines()))
         names = _known_names(place, "" if chosen else suffix)
         names = names or [f"{each}_{i:06}{suffix}" for each in chosen or _SPLITS for i in range(forms.num_files)]

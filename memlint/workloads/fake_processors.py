@@ -102,7 +102,10 @@ def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
     model_type, fields = _config(name)
     if cls.__name__ != owner:
         return _sizes(cls, fields)
-    names = getattr(importlib.import_module(f"transformers.models.auto.{module}"), table)
+    names: dict[str, Any] = getattr(importlib.import_module(f"transformers.models.auto.{module}"), table)
+    if owner == "FeatureExtractionMixin":  # as those of images were called before transformers 5
+        _, module, table = _KINDS["ImageProcessingMixin"]
+        names = {**getattr(importlib.import_module(f"transformers.models.auto.{module}"), table), **names}
     processor = names.get(model_type) or next(  # a variant has that of the model: `dinov2_with_registers`
         (names[each] for each in names if model_type.startswith(f"{each}_")), None
     )

@@ -63,6 +63,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from learnt(trial, sizes)
     yield from _missing(trial, message, sizes)
     yield from _of_listed_values(trial, message)
+    yield from _as_flags(trial, message)
     yield from _viewed(trial, message)
     yield from _of_asserted_sizes(trial)
     yield from _of_asserted_ranks(trial, sizes)
@@ -126,6 +127,13 @@ def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
                 for number in match[1].split(",")
                 if int(number) != spec.low
             )
+
+
+def _as_flags(trial: Trial, message: str) -> Iterator[Specs]:
+    """Give inputs that the failing line takes for true or false no tensor."""
+    named = [spec for spec in trial.specs if trial.error is not None and _is_named(spec, trial.error)]
+    if "value of Tensor with more than one value is ambiguous" in message and named:
+        yield tuple(InputSpec.constant(s.name, True) if s in named else s for s in trial.specs)
 
 
 def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
