@@ -90,6 +90,13 @@ def _leave_option_out(amendment: Amendment) -> None:
     sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
 
+def _choose_the_one(amendment: Amendment) -> None:
+    sys.argv[1:] = [
+        f"{amendment.owner}={amendment.name}" if word.partition("=")[0] == amendment.owner else word
+        for word in sys.argv[1:]
+    ]
+
+
 def _put_first(amendment: Amendment) -> None:
     """Let a package of the project be found before an installed one of its name."""
     sys.path.insert(0, amendment.name)
@@ -512,6 +519,7 @@ _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
     "variable": _set_variables,
     "launcher": _set_variables,
     "option": _leave_option_out,
+    "choice": _choose_the_one,
     "hidden": _put_first,
     "metadata": lambda amendment: with_metadata(amendment.name),
     "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),
@@ -539,6 +547,7 @@ _SAID = {
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
     "metadata": "the project {} is not installed, and asks for its version: it is 0.0.0",
+    "choice": "{}, the one config of its group that there is, is taken for another one",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",

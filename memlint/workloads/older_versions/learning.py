@@ -71,6 +71,7 @@ _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _NO_OPTIONAL = re.compile("^'?optional arguments'?$")
 _NO_DEVICES = re.compile(r"`Trainer\(devices=['\"]([\d, ]+)['\"]\)` value is not a valid input using cuda")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
+_ONE_CHOICE = re.compile(r"Could not find '.*'\s+Available options in '([\w/]+)':\s+(\w+)\s+Config search path")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
 _NOT_USED = re.compile(r"not used by the HfArgumentParser: (\[.*\])", re.DOTALL)
@@ -488,6 +489,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     ),
     (RuntimeError, _NO_MODEL, lambda _error, match: _of_model(match[1])),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
+    (OSError, _ONE_CHOICE, lambda _error, match: Amendment("choice", match[1], match[2])),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
