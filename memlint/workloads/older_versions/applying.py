@@ -97,6 +97,15 @@ def _choose_the_one(amendment: Amendment) -> None:
     ]
 
 
+def _fill_in(amendment: Amendment) -> None:
+    """Replace a placeholder of the command line wherever it is a word or the value of an option."""
+    for i, word in enumerate(sys.argv[1:], 1):
+        option, has_value, value = word.rpartition("=")
+        if value == amendment.owner:
+            sys.argv[i] = f"{option}{has_value}{amendment.name}"
+    _texts[f"{amendment.owner} is taken as {amendment.name}, for which there are the script's files"] = None
+
+
 def _put_first(amendment: Amendment) -> None:
     """Let a package of the project be found before an installed one of its name."""
     sys.path.insert(0, amendment.name)
@@ -520,6 +529,7 @@ _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
     "launcher": _set_variables,
     "option": _leave_option_out,
     "choice": _choose_the_one,
+    "word": _fill_in,
     "hidden": _put_first,
     "metadata": lambda amendment: with_metadata(amendment.name),
     "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),

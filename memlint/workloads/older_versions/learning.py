@@ -6,6 +6,7 @@ import argparse
 import ast
 import builtins
 import functools
+import glob
 import importlib.util
 import inspect
 import linecache
@@ -26,6 +27,7 @@ from memlint.base.guarded_imports import statements_at
 from memlint.base.ownership import is_installed, is_memlint, is_users
 from memlint.distributed.rank import Rank
 from memlint.source.text import dotted_name
+from memlint.source.typed_commands import is_placeholder
 from memlint.targets.script import Amendment
 from memlint.workloads.environment_variables import is_made_up, unset_variable
 from memlint.workloads.notes import LACKS_FOLDER
@@ -101,20 +103,14 @@ def amendment_of(error: BaseException) -> Amendment | None:
 
 
 def _amendment_of(error: BaseException) -> Amendment | None:
-    if isinstance(error, ModuleNotFoundError):
-        return _of_module(error)
-    if isinstance(error, SystemExit):
-        refused = _refusing(error)
-        return None if refused is None else _of_words(refused[1].split(), refused[0])
     if variable := unset_variable(error):
         if variable in Rank.current().variables() or variable in Rank.current().cluster_variables():
             return Amendment("launcher", "os", variable)
         if is_made_up(variable):
             return Amendment("variable", "os", variable)
-    if isinstance(error, AssertionError):
-        return of_assertion(error)
-    if folder := getattr(error, LACKS_FOLDER, ""):
-        return Amendment("folder", "os", folder)
+    for kind, learn_from in _BY_KIND:
+        if isinstance(error, kind):
+            return learn_from(error)
     text = text_of(error)
     for kind, pattern, learn in _BY_MESSAGE:
         if isinstance(error, kind) and (match := pattern.search(text)) is not None:
@@ -217,6 +213,25 @@ def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     if "." not in name or is_of_python or not is_installed_package(name) or not _is_asked_by_another(error, name):
         return None
     return Amendment("module", name)
+
+
+def _of_refused_words(error: SystemExit) -> Amendment | None:
+    refused = _refusing(error)
+    return None if refused is None else _of_words(refused[1].split(), refused[0])
+
+
+def _of_missing_file(error: FileNotFoundError) -> Amendment | None:
+    """A folder is missing, or the path has a placeholder of the command line, for which there is another name."""
+    if folder := getattr(error, LACKS_FOLDER, ""):
+        return Amendment("folder", "os", folder)
+    place = error.filename if isinstance(error.filename, str) else ""
+    for word in dict.fromkeys(each.rpartition("=")[2] for each in sys.argv[1:]):
+        before, found, after = place.partition(word) if is_placeholder(word) else (place, "", "")
+        pattern = f"{glob.escape(before)}*{glob.escape(after)}"
+        there = sorted(glob.glob(pattern)) if found else []  # noqa: PTH207 -- the path may be absolute
+        if there:
+            return Amendment("word", word, there[0].removeprefix(before).removesuffix(after))
+    return None
 
 
 def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
@@ -460,6 +475,13 @@ def _is_asked_by_another(error: BaseException, package: str) -> bool:
     return False
 
 
+_BY_KIND: tuple[tuple[type[BaseException], Callable[[Any], Amendment | None]], ...] = (
+    (ModuleNotFoundError, _of_module),
+    (SystemExit, _of_refused_words),
+    (AssertionError, of_assertion),
+    (FileNotFoundError, _of_missing_file),
+)
+"""Kinds of errors whose message alone says too little."""
 _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (ImportError, _NO_SCREEN, lambda _error, _match: Amendment("screen", "matplotlib")),
     (ImportError, _NO_NAME, lambda error, match: _of_name(error, match[2], match[1])),
