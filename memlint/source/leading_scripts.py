@@ -164,7 +164,9 @@ class LeadingScripts:
         """Yield the commands that train and surely lead to the file; `others` gets those that may lead there."""
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script, is_typed=any(each.document for each in scripts[script]))
-            for command in scripts[script][:_MOST_OF_ONE] if leads is not False else ():
+            configured = [] if leads else list(filter(self._has_config_of_file, scripts[script]))
+            leads = leads or bool(configured) or leads
+            for command in (configured or scripts[script])[:_MOST_OF_ONE] if leads is not False else ():
                 found = LeadingScript(command, bool(leads), not self._evaluates(command))
                 if found.is_certain and found.trains:
                     yield found
@@ -403,6 +405,12 @@ class LeadingScripts:
             works = any(isinstance(each, ast.For | ast.While | ast.With) for each in body)
             return works or training_at_import(source) is not None or any(dotted_name(each) in own for each in begun)
         return False
+
+    def _has_config_of_file(self, command: TypedCommand) -> bool:
+        """Return True if an argument is a config in Python, which imports the file."""
+        values = (each.rpartition("=")[2] for each in command.arguments if each.endswith(".py"))
+        places = [(command.folder / each).resolve() for each in values]
+        return any(each in self._files.paths and self._leads_by(each) for each in places)
 
     def _is_imported_by(self, program: Source) -> bool:
         """Return True if the imports of a program in a document lead to the file."""
