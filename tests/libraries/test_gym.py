@@ -4,10 +4,11 @@ import sys
 from textwrap import dedent
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from memlint.base.errors import TraceError
-from memlint.libraries import gym
+from memlint.libraries import d4rl, gym
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +16,7 @@ def assumed(monkeypatch):
     """Texts of what is assumed."""
     texts = []
     monkeypatch.setattr(gym, "assume_once", texts.append)
+    monkeypatch.setattr(d4rl, "assume_once", texts.append)
     return texts
 
 
@@ -114,6 +116,39 @@ def installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "boxes_gym", package)
     gym._make_what_is_missing(registration)
     return registration.make, package
+
+
+def test_recorded_steps_have_the_sizes_of_their_environment_and_of_their_page():
+    environment = gym.make("hopper-medium-replay-v2")
+    steps = environment.get_dataset()
+    assert (steps["observations"].shape, steps["actions"].shape) == ((402_000, 11), (402_000, 3))
+    of_learning = d4rl.qlearning_dataset(environment)
+    assert {len(each) for each in of_learning.values()} == {402_000 - 402}
+    assert [len(each["rewards"]) for each in d4rl.sequence_dataset(environment)] == [1000] * 402
+    with pytest.raises(TraceError, match="their shapes are not known"):
+        d4rl.recorded_steps("somewhere-v0")
+
+
+def test_an_environment_of_an_installed_gym_is_taken_apart_as_before_version_0_26():
+    class Env:
+        def reset(self):
+            return np.zeros(3), {}
+
+        def step(self, action):
+            return np.zeros(3), 1.0, False, True, {}
+
+    class Wrapper:
+        def __init__(self, env):
+            self.env = env
+
+    environment = gym._of_any_version(SimpleNamespace(Wrapper=Wrapper), Env())
+    environment.seed(0)
+    assert environment.reset().shape == (3,)
+    seen, info = environment.reset()
+    seen, reward, is_over, info = environment.step(0)
+    assert (seen.shape, reward, is_over, info) == ((3,), 1.0, True, {})
+    seen, reward, is_over, is_cut, info = environment.step(0)
+    assert (is_over, is_cut) == (True, False)
 
 
 def test_an_installed_package_makes_its_own_environments(installed, assumed):

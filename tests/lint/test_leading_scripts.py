@@ -907,6 +907,13 @@ def test_an_option_that_the_script_has_under_a_shorter_name_is_that_one(tmp_path
     assert leading(tmp_path) == ["train.py --drop-path 0.2 --other-rate 1"]
 
 
+def test_a_config_in_python_that_imports_the_file_leads_to_it(tmp_path):
+    text = "```\npython run.py --cfg=other.py\npython run.py --cfg=mine.py\n```\n"
+    run = f"import sys\nfrom runner import train\n{MAIN}    train(sys.argv[1])\n"
+    project(tmp_path, model=MODEL, run=run, other="A = 1\n", mine="from model import Net\n", **{"README.md": text})
+    assert leading(tmp_path) == ["run.py --cfg=mine.py"]
+
+
 def test_a_config_in_python_is_an_argument_of_the_script(tmp_path):
     text = "```\npython train.py conf/a.py conf/b.py --x 1\n```\n"
     project(tmp_path, model=MODEL, train=TRAIN, conf__a="lr = 1\n", conf__b="x = 1\n", **{"README.md": text})

@@ -134,10 +134,15 @@ LAUNCHED = """
 
 
 @pytest.mark.parametrize("fake_data", [True, False])
-def test_a_script_of_a_launcher_finds_the_variables_that_torchrun_sets(tmp_path: Path, fake_data: bool) -> None:
-    (workload,) = run_text(tmp_path, LAUNCHED, fake_data=fake_data).report.workloads
+@pytest.mark.parametrize(("rank", "size"), [("LOCAL_RANK", "WORLD_SIZE"), ("SLURM_LOCALID", "SLURM_NTASKS")])
+def test_a_script_of_a_launcher_finds_the_variables_that_it_sets(
+    tmp_path: Path, fake_data: bool, rank: str, size: str
+) -> None:
+    text = LAUNCHED.replace("LOCAL_RANK", rank).replace("WORLD_SIZE", size)
+    text = text.replace('"nccl"', '"nccl", "tcp://127.0.0.1:29500", world_size=1, rank=0')
+    (workload,) = run_text(tmp_path, text, fake_data=fake_data).report.workloads
     assert (workload.error, workload.script.happened) == (None, "trained")
-    said = "the environment variable LOCAL_RANK is not set: it and others are as a launcher sets them"
+    said = f"the environment variable {rank} is not set: it and others are as a launcher sets them"
     assert said in [each.text for each in workload.assumptions]
 
 
@@ -523,6 +528,26 @@ OF_FOLDERS = """
     print(open("logs/now/log.txt").read())
     train(Net().cuda())
 """
+OF_MONAI = """
+    from monai.transforms import AddChanneld, Compose
+    print(Compose([AddChanneld(keys=["image"])])({"image": torch.zeros(4, 4)})["image"].shape)
+    train(Net().cuda())
+"""
+OF_CHOICE = """
+    import hydra
+
+    @hydra.main(config_path="configs", config_name="config", version_base=None)
+    def main(settings):
+        train(Net().cuda())
+
+    main()
+"""
+OF_PLACEHOLDER = """
+    import sys
+    with open(f"configs/{sys.argv[1]}/model.yaml") as file:
+        print(file.read())
+    train(Net().cuda())
+"""
 
 
 @pytest.mark.parametrize(
@@ -532,6 +557,7 @@ OF_FOLDERS = """
         pytest.param(OF_METRICS, "metrics of torchmetrics need no task", marks=needs("torchmetrics")),
         pytest.param(OF_STRATEGY, "Lightning takes no strategy None", marks=needs("pytorch_lightning")),
         (OF_LOOKAHEAD, "Slow makes no Optimizer of itself, and needs none, as before PyTorch 2: it has no hooks"),
+        pytest.param(OF_MONAI, "monai.transforms.AddChanneld", marks=needs("monai")),
         (OF_FOLDERS, "outputs is not there, in which the script writes: it is made, and others, too"),
     ],
 )
@@ -542,6 +568,27 @@ def test_a_script_takes_its_steps_with_what_was_so_before(lines: str, said: str,
     assert workload.script.happened == "trained"
     assert any(said in each.text for each in workload.assumptions)
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "argument", "said"),
+    [
+        pytest.param(
+            OF_CHOICE, "user=me", "somebody, the one config of its group that there is,", marks=needs("hydra")
+        ),
+        (OF_PLACEHOLDER, "DATASET_NAME", "DATASET_NAME is taken as somebody, for which there are the script's files"),
+    ],
+)
+def test_what_a_command_leaves_open_is_the_one_that_is_there(
+    lines: str, argument: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("config.yaml", "user/somebody.yaml", "somebody/model.yaml", "words/model.yaml"):
+        (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs" / name).write_text("defaults:\n  - user: null\n" if name == "config.yaml" else "a: 1\n")
+    (workload,) = run_text(tmp_path, OF_TRAINING + lines, argument).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+    assert any(said in each.text for each in workload.assumptions)
 
 
 OF_TRL = """

@@ -738,6 +738,18 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x: \"float['b n d']\"",
             ["x [batch, 512, 10] float32"],
         ),
+        # The shape of a whole input, which a model states.
+        (
+            "self.in_shape, self.l = (5, 16, 16, 3), nn.Linear(3, 8) | b, t, h, w, c = x.shape; return self.l(x)",
+            "self, x",
+            ["x [batch, 5, 16, 16, 3] float32"],
+        ),
+        # What is asked for its truth is no tensor.
+        (
+            "self.l = nn.Linear(4, 2) | return self.l(x).softmax(1) if soft else self.l(x)",
+            "self, x, soft",
+            ["x [batch, 4] float32", "soft = True"],
+        ),
         # A pyramid of feature maps, one for each of the layers.
         (
             (

@@ -43,6 +43,7 @@ _BROADCAST = re.compile(r"broadcast|must match the size|expanded size of the ten
 _OUT_OF_BOUNDS = re.compile(r"index \d+ is out of bounds|index out of range")
 _CONV_RANK = re.compile(r"\(batched\) input to conv(\d)d")
 _REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
+_FLAG = re.compile(r"\b(?:if|elif|while|not|and|or)\s+(\w+)(?=\s*(?:$|[:)]|else\b|and\b|or\b))")
 _LISTED = re.compile(r"\[(\d+(?:, *\d+)*)\]")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
@@ -131,9 +132,11 @@ def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
 
 def _as_flags(trial: Trial, message: str) -> Iterator[Specs]:
     """Give inputs that the failing line takes for true or false no tensor."""
-    named = [spec for spec in trial.specs if trial.error is not None and _is_named(spec, trial.error)]
-    if "value of Tensor with more than one value is ambiguous" in message and named:
-        yield tuple(InputSpec.constant(s.name, True) if s in named else s for s in trial.specs)
+    if "value of Tensor with more than one value is ambiguous" not in message or trial.error is None:
+        return
+    flags = set(_FLAG.findall(line_of(trial.error)))
+    if any(spec.name in flags for spec in trial.specs):
+        yield tuple(InputSpec.constant(s.name, True) if s.name in flags else s for s in trial.specs)
 
 
 def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
