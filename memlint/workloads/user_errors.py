@@ -168,6 +168,9 @@ def _shown_by(error: BaseException) -> str:
         return of_it
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
+    if "modified by an inplace operation" in text_of(error):
+        version = torch.__version__.partition("+")[0]
+        return f"PyTorch {version} refuses it on any device: compute what comes behind that operation without inplace."
     if of_ranks := _of_ranks(error):
         return of_ranks
     if "compute capability" in text_of(error).lower():

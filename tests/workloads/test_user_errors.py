@@ -331,3 +331,13 @@ def test_a_class_of_a_config_that_is_elsewhere_now_is_named_with_the_override(tm
     assert what_to_do(error) == f"It is {now} now: type net._target_={now} behind the command."
     assert "pip install kernels-of-test" in what_to_do(other)
     del sys.modules["folds_of_test"]
+
+
+def test_what_pytorch_refuses_on_any_device_is_told_so():
+    middle = torch.ones(3, requires_grad=True).mul(2).relu()
+    middle.mul_(2)
+    with pytest.raises(RuntimeError) as raised:
+        middle.sum().backward()
+    assert "refuses it on any device: compute what comes behind that operation without inplace" in what_to_do(
+        raised.value
+    )
