@@ -789,6 +789,9 @@ def _tensors(value: object, name: str) -> Iterator[BuiltInput]:
         entries = value.items() if isinstance(value, Mapping) else enumerate(value)
         for key, entry in entries:
             yield from _tensors(entry, f"{name}.{key}")
+    else:  # images with their mask, as detectors have them
+        fields = getattr(value, "__dict__", {}).items()
+        yield from _tensors({key: each for key, each in fields if isinstance(each, torch.Tensor)}, name)
 
 
 def _children(module: nn.Module) -> Iterator[nn.Module]:

@@ -198,6 +198,17 @@ def _as_shown(inputs: Sequence[BuiltInput], fed: FedCall) -> ShownCall:
     return ShownCall(dict(zip((each.name for each in inputs), tensors, strict=True)), fed.path, fed.line)
 
 
+def with_plain_inputs(workload: Workload) -> Workload:
+    """Return `workload` with the largest tensor of each object of the script's in its place: images without a mask."""
+    largest: dict[str, InputSpec] = {}
+    for spec in workload.inputs or ():
+        name, _, field = spec.name.partition(".")
+        plain = replace(spec, name=name) if field.isidentifier() else spec
+        if plain.name not in largest or len(plain.shape) > len(largest[plain.name].shape):
+            largest[plain.name] = plain
+    return replace(workload, inputs=tuple(largest.values()))
+
+
 def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
     """Return True if a model on `device` runs with the inputs of `workload`."""
     assert workload.inputs is not None, "there is something to try"

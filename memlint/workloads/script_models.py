@@ -16,7 +16,7 @@ from memlint.source.model_makers import makers, other_models
 from memlint.targets.built import Asked
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload import Workload
-from memlint.workloads.as_built import as_built, classes_in, listed, takes_inputs, with_settings_of
+from memlint.workloads.as_built import as_built, classes_in, listed, takes_inputs, with_plain_inputs, with_settings_of
 from memlint.workloads.candidates import Candidate, Discovery, candidate_of, chosen_of
 from memlint.workloads.construction.construct import build_object, simulated_device
 from memlint.workloads.guess.inputs import missing_inputs
@@ -61,7 +61,9 @@ def of_script(
             except (AttributeError, WorkloadError, TargetError):
                 continue
             if workload.inputs is not None and not takes_inputs(built, workload, place):
-                workload = _with_missing(built, workload, place)
+                plain = with_plain_inputs(workload)
+                is_taken = takes_inputs(built, plain, place)
+                workload = plain if is_taken else _with_missing(built, workload, place)
             if workload.inputs is None and workload.shown is None:
                 workload = replace(workload, shown=recipes.shown_elsewhere(kind.qualname))
             name = workload.qualname or kind.qualname

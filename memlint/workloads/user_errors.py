@@ -166,15 +166,8 @@ def _shown_by(error: BaseException) -> str:
     of_packages = of_another_python(first) or _of_own_call(first) or of_environment(first) or of_environment(error)
     if of_it := of_packages or plugins.hint_for(error) or of_another_version(error):
         return of_it
-    if "more than 1 value per channel" in text_of(error):
-        return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
-    if "modified by an inplace operation" in text_of(error):
-        version = torch.__version__.partition("+")[0]
-        return f"PyTorch {version} refuses it on any device: compute what comes behind that operation without inplace."
-    if of_ranks := _of_ranks(error):
-        return of_ranks
-    if "compute capability" in text_of(error).lower():
-        return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
+    if of_it := _by_text(error) or _of_ranks(error):
+        return of_it
     is_of_none = isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error)
     if is_of_none or isinstance(error, UnboundLocalError):
         return absent(error) or unset_value(error, command_with(""))
@@ -188,6 +181,19 @@ def _shown_by(error: BaseException) -> str:
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
+
+
+def _by_text(error: BaseException) -> str:
+    """Return what to do about errors that a step meets on any device, and about one of the simulated GPU."""
+    text = text_of(error)
+    if "more than 1 value per channel" in text:
+        return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
+    if "modified by an inplace operation" in text:
+        version = torch.__version__.partition("+")[0]
+        return f"PyTorch {version} refuses it on any device: compute what comes behind that operation without inplace."
+    if "compute capability" in text.lower():
+        return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
+    return ""
 
 
 def _of_ranks(error: BaseException) -> str:
