@@ -229,8 +229,7 @@ def _ask(session: Session) -> _Told:
         amendment = built.ending.amendment
         if script is None or amendment is None or amendment in script.amendments or time.monotonic() > end:
             return _Told(built=told)
-        changed = script.model_copy(update={"amendments": (*script.amendments, amendment)})
-        session.begin_again(session.request.model_copy(update={"script": changed}))
+        session.begin_again(session.request.model_copy(update={"script": script.amended(amendment)}))
 
 
 def classes_of(request: Request, built: Built) -> Sequence[tuple[BuiltModel, BuiltClass]]:

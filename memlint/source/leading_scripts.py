@@ -246,7 +246,7 @@ class LeadingScripts:
         """The keys under which tables, or branches, of the project's other files have what the file defines."""
         names = "|".join(map(re.escape, sorted(self._names - {""})))
         made = rf"(?:\w+\.)*(?:{names})(?!\w)"
-        of_tables = re.findall(rf"[\"']([\w./-]+)[\"']\s*:\s*{made}", self._quoting)
+        of_tables = re.findall(rf"(?<!== )[\"']([\w./-]+)[\"']\s*:\s*{made}", self._quoting)
         branch = rf"==\s*[\"']([\w./-]+)[\"']\s*:\s*\n\s+(?:\w+\s*=|return)\s*{made}\("
         return (*of_tables, *re.findall(branch, self._quoting))
 

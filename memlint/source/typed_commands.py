@@ -47,7 +47,11 @@ _ALTERNATIVES = re.compile(r"\{(\w+)(?:[/,|]\w+)+\}|(?<=\w)()(?:/[a-z]){2,}(?=\.
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
-_ASSIGNED = re.compile(r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)")
+_ASSIGNED = re.compile(
+    r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\([^()]*\)|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)"
+)
+_COUNTED = re.compile(r"^\s*\(\(\s*(\w+)\s*\+=\s*(\d+)\s*\)\)")
+"""A line that adds to a number."""
 _QUOTED = re.compile(r"^[ \t]*(?:export[ \t]+)?\w+\+?=\"[^\"\n]*\n[^\"]*\"", re.MULTILINE)
 """A variable that gets a text of several lines."""
 _LENGTH = re.compile(r"\$\{#(\w+)\}")
@@ -79,7 +83,7 @@ _OF_MACHINE = frozenset(
 """Variables that choose among a machine's GPUs, and those of a group of processes."""
 _VARIABLE_SET = re.compile(r"\w+=")
 """Beginning of a word that sets an environment variable, before a command."""
-_VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\]|:?-([^}]*))?\}|\$(\w+)")
 _ARGUMENT = re.compile(r"^-|[=./<\[]")
 """Pattern of the first argument of a script that is typed without `python`: not of a sentence."""
 _REST = re.compile(r"\"?\$[@*]\"?|\"?\$\{@(?::(\d+))?[^}]*\}\"?")
@@ -407,11 +411,14 @@ def _assign(line: str, variables: dict[str, str], loops: dict[str, list[str]]) -
     Of a loop's variable `variables` gets the first value and `loops` all.
     """
     if match := _ASSIGNED.match(line):
-        before = variables.get(match[1], "") if match[2] else ""
-        value = before + _with_values(match[3].strip("\"'"), variables)
+        before, is_list = variables.get(match[1], "") if match[2] else "", match[3].startswith("(")
+        value = _with_values(match[3].strip("\"'"), variables)
+        value = f"{before} {value[1:-1]}".strip() if is_list else before + value
         if value and (" --" in value or not _COMPUTED.search(value)):  # of a command other parts are known
             variables[match[1]] = value
             loops.pop(match[1], None)
+    elif (match := _COUNTED.match(line)) and variables.get(match[1], "").isdigit():
+        variables[match[1]] = str(int(variables[match[1]]) + int(match[2]))
     elif match := _LOOPED.match(line):
         values = [each.strip("\"'") for each in _with_values(match[2], variables).split()]
         if values and not _COMPUTED.search("".join(values)):

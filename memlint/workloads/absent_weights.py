@@ -23,6 +23,7 @@ from memlint.accelerator.private import LoadedKeys, stand_in_script
 from memlint.base.frames import user_frames
 from memlint.base.ownership import is_users
 from memlint.workloads.giving_up import gives_up
+from memlint.workloads.known_weights import known_weights
 from memlint.workloads.stated_configs import stated_config
 
 _COUNTED = frozenset(
@@ -54,6 +55,7 @@ class Absent(dict[Any, Any]):
         """`error` is raised where a number is needed that only the checkpoint has."""
         super().__init__()
         self.__dict__["_error"] = error
+        self.update(known_weights(os.path.splitext(self._name())[0]))  # noqa: PTH122 -- or an address
         if not _made:
             nn.Module.__setattr__ = _setting(nn.Module.__setattr__)  # type: ignore[method-assign]
         _made.append(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import linecache
@@ -99,6 +100,7 @@ def replace_loads(put: Put, note: Note) -> None:
         return loaded
 
     replace_loading(put)
+    put(torch.jit, "load", _loading_scripts(torch.jit.load))
     put(torch, "load", replaced(torch.load))
     put(np, "load", replaced(np.load))
 
@@ -116,3 +118,19 @@ def replace_loads(put: Put, note: Note) -> None:
         put(module, "load_model", loaded)
 
     after_import("safetensors.torch", replace_safetensors)
+
+
+def _loading_scripts(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a model of TorchScript that is not there be absent weights, as those that a state dict was saved from."""
+
+    @functools.wraps(load)
+    def loaded(file: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return load(file, *arguments, **named)
+        except (RuntimeError, ValueError):  # the latter for a file that is not there
+            with contextlib.suppress(Exception):
+                if isinstance(content := torch.load(file), Absent):
+                    return content
+            raise
+
+    return loaded

@@ -21,7 +21,7 @@ from memlint.libraries.unknown_attributes import unknown_attribute
 from memlint.source.similar_files import configs_beside, similar_file
 from memlint.workloads.environment_variables import unset_value, unset_variable, unset_variables
 from memlint.workloads.missing_modules import absent, installed_without, moved, remedy
-from memlint.workloads.older_versions.learning import changed_package, own_function_refusing
+from memlint.workloads.older_versions.learning import changed_package, num_gpus_wanted, own_function_refusing
 from memlint.workloads.pinned_versions import of_another_python, of_another_version, version_hint
 from memlint.workloads.placeholders.absent_packages import is_missing, missing
 
@@ -41,8 +41,6 @@ _PIP = re.compile(
     r"requires? [\"'`]([A-Za-z][\w.-]*)[\"'`].* to be installed"
 )
 """Phrases in which an ImportError names the missing package."""
-_FEW_GPUS = re.compile(r"\b(?:only|but|than|enough)\b.*\b(?:GPUs?|CUDA devices?)\b", re.IGNORECASE | re.DOTALL)
-_SEVERAL = re.compile(r"\b(?!1\b)([1-9]\d{0,2})\b")
 _typed = ["memlint check FILE", ""]
 """The command that memlint is running, and what stands behind its options."""
 _TARGET = re.compile(r"Error locating target '([\w.]+)'.*\s+full_key: ([\w.]+)", re.DOTALL)
@@ -204,10 +202,8 @@ def _of_ranks(error: BaseException) -> str:
             f"It is made for several processes: type {command_with('--ranks 2')}, or for the script that starts them "
             "memlint run --ranks 2 with its name."
         )
-    if isinstance(error, ValueError | RuntimeError | AssertionError) and _FEW_GPUS.search(text) is not None:
-        wanted = _SEVERAL.search(text)
-        ranks = command_with(f"--ranks {wanted[1] if wanted is not None else 2}")
-        return f"One GPU is simulated, that of one rank: for several type {ranks}"
+    if wanted := num_gpus_wanted(error):
+        return f"One GPU is simulated, that of one rank: for several type {command_with(f'--ranks {wanted}')}"
     return ""
 
 

@@ -306,7 +306,7 @@ def _next_script(session: Session, capture: Capture) -> Script | None:
     if script is None or facts is None:
         return None
     if facts.amendment is not None:
-        return script.model_copy(update={"amendments": (*script.amendments, facts.amendment)})
+        return script.amended(facts.amendment)
     if facts.started is not None:
         return _of_started(script, facts.started)
     return script.model_copy(update={"fake_data": True}) if facts.lacks_data else None

@@ -32,6 +32,8 @@ _SAMPLES = re.compile(
     r"(num|n)?_?(audio|wave?)?_?samp(le)?s?|(wav(e|eform)?|audio|signal)_?(len(gth)?)?", re.IGNORECASE
 )
 """Names of the number of samples of sound."""
+_OF_LENGTHS = frozenset({"l", "t"})
+"""Beginnings of names of lengths: `L_txt`."""
 _LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
 
 
@@ -63,6 +65,8 @@ def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSp
         return spec
     names = [name.rpartition("=")[2].lstrip("#?_") for name in match["sizes"].split()]
     kind = match["kind"].capitalize()
+    if spec.shape[1:2] == (BATCH,) and names[:1] and names[0].lower().startswith("b"):
+        spec = replace(spec, shape=(BATCH, spec.shape[0], *spec.shape[2:]))  # which is first here
     if not any(name.startswith("*") or "..." in name for name in names):
         shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
         sides = [place for place, name in enumerate(names) if name.lower() in SIDES]
@@ -110,7 +114,8 @@ def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) 
         return spec.shape[place]
     if place == rank - 1 and spec.dtype == "float32" and isinstance(spec.shape[-1], int):
         return spec.shape[-1]  # what the first layer takes
-    words = {name.lower(), *(word for word in name.lower().split("_") if len(word) > 1)}
+    first, *_ = parts = name.lower().split("_")
+    words = {name.lower(), *(word for word in parts if len(word) > 1), *(_OF_LENGTHS & {first})}
     if _LENGTHS.isdisjoint(words) and not _BANDS.isdisjoint(words) and sizes.mels is not None:
         return sizes.mels
     if not _CHANNELS.isdisjoint(words):

@@ -31,6 +31,8 @@ _COLOURS = 3
 _FIRST = 3
 """Number of a module's first layers that may get its input."""
 
+_MOST_BESIDE_PATCHES = 5
+"""A class and four registers, as DINOv2 has them (Darcet et al., 2023)."""
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 227, 256, 299, 384, 512)
 _LENGTHS = (512, 256, 128, 64, 32, 16)
 _UNPACK = re.compile(r"(?:values to unpack \(expected|input\.dim\(\) = \d+ is not equal to len\(dims\) =) (\d+)")
@@ -83,7 +85,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_named_sizes(trial, message, sizes)
     yield from _of_lower_values(trial, message)
     yield from _as_image(trial, sizes)
-    yield from _of_other_sizes(trial)
+    yield from _of_other_sizes(trial, message)
     yield from _longer_rank(trial, sizes)
 
 
@@ -416,13 +418,14 @@ def _of_asserted_sizes(trial: Trial) -> Iterator[Specs]:
                     yield _with(trial.specs, trial.specs.index(spec), replace(spec, shape=shape))
 
 
-def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
+def _of_other_sizes(trial: Trial, message: str) -> Iterator[Specs]:
     """Try the usual sizes, and the size that gives the number of features that a layer after flattening requires."""
     for index, spec in enumerate(trial.specs):
         if spec.dtype != "float32" or len(spec.shape) < 3 or not isinstance(spec.shape[-1], int):
             continue
         spatial = len(spec.shape) - 2
-        for size in (*_solved(trial, spec), *(_IMAGE_SIZES if spatial > 1 else _LENGTHS)):
+        usual = _IMAGE_SIZES if spatial > 1 else _LENGTHS
+        for size in (*_of_positions(spec, message), *_solved(trial, spec), *usual):
             yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:2], *(size,) * spatial)))
     for length in _LENGTHS:
         changed = tuple(
@@ -466,6 +469,18 @@ def _of_size(trial: Trial, size: int) -> Iterator[Specs]:
 def _is_longer_text(spec: InputSpec, length: int) -> bool:
     long = len(spec.shape) == 2 and isinstance(spec.shape[1], int) and length < spec.shape[1]
     return long and spec.dtype == "int64"
+
+
+def _of_positions(spec: InputSpec, message: str) -> Iterator[int]:
+    """Yield the side of an image whose patches, and a class or registers beside them, are as many as positions."""
+    match, side = _MISMATCH.search(message), spec.shape[-1]
+    if match is None or len(spec.shape) != 4 or not isinstance(side, int) or spec.shape[-2] != side:
+        return
+    for num_others in range(_MOST_BESIDE_PATCHES + 1):
+        now, wanted = (math.isqrt(max(int(each) - num_others, 0)) for each in match.groups())
+        fits = all(root**2 + num_others == int(each) for root, each in zip((now, wanted), match.groups(), strict=True))
+        if fits and now and wanted and side % now == 0:
+            yield side // now * wanted
 
 
 def _solved(trial: Trial, spec: InputSpec) -> tuple[int, ...]:

@@ -553,6 +553,7 @@ _SAID = {
     "hparams": "Lightning lets a model be given its hparams, as before version 1.0",
     "folder": "the folder {} is not there, in which the script writes: it is made, and others, too",
     "variable": "the environment variable {} is not set: it is {}",
+    "ranks": "the script wants several GPUs: it is the first rank of {}",
     "launcher": "the environment variable {} is not set: it and others are as a launcher sets them",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",

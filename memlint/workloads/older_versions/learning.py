@@ -72,6 +72,10 @@ _NO_STRATEGY = re.compile(r"invalid strategy name: `strategy=(None)`")
 _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _NO_OPTIONAL = re.compile("^'?optional arguments'?$")
 _NO_DEVICES = re.compile(r"`Trainer\(devices=['\"]([\d, ]+)['\"]\)` value is not a valid input using cuda")
+_FEW_GPUS = re.compile(
+    r"\b(?:only|but|than|enough|at least (?!1\b)\d+)\b.*\b(?:GPUs?|CUDA devices?)\b", re.IGNORECASE | re.DOTALL
+)
+_SEVERAL = re.compile(r"\b(?!1\b)([1-9]\d{0,2})\b")
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _ONE_CHOICE = re.compile(r"Could not find '.*'\s+Available options in '([\w/]+)':\s+(\w+)\s+Config search path")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
@@ -108,6 +112,8 @@ def _amendment_of(error: BaseException) -> Amendment | None:
             return Amendment("launcher", "os", variable)
         if is_made_up(variable):
             return Amendment("variable", "os", variable)
+    if (num_gpus := num_gpus_wanted(error)) and Rank.current().world_size == 1:
+        return Amendment("ranks", "os", str(num_gpus))
     for kind, learn_from in _BY_KIND:
         if isinstance(error, kind):
             return learn_from(error)
@@ -116,6 +122,15 @@ def _amendment_of(error: BaseException) -> Amendment | None:
         if isinstance(error, kind) and (match := pattern.search(text)) is not None:
             return learn(error, match)
     return None
+
+
+def num_gpus_wanted(error: BaseException) -> int:
+    """Return the number of GPUs that a program wants, two if it names none; zero if the error is another one."""
+    text = text_of(error)
+    if not isinstance(error, ValueError | RuntimeError | AssertionError) or _FEW_GPUS.search(text) is None:
+        return 0
+    wanted = _SEVERAL.search(text)
+    return 2 if wanted is None else int(wanted[1])
 
 
 def changed_package(error: BaseException) -> str:
