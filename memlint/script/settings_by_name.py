@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from linecache import getlines
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from memlint.targets.built import Setting
 from memlint.workloads.model_sizes import CONFIG_NAMES, DEFAULT_LENGTH, IMAGE_SIZES, sides_of
 
 BATCH = (
-    *("device_train_microbatch_size", "microbatch_size"),
+    *("device_train_microbatch_size", "microbatch_size", "microbatch", "micro_batch"),
     *("per_device_train_batch_size", "train_batch_size", "batch_size_train", "train_batch", "batch_size_per_gpu"),
     *("per_device_batch_size", "per_gpu_batch_size", "batch_size_per_device", "local_batch_size"),
     *("micro_batch_size", "device_batch_size", "batch_size", "batchsize", "batch", "bs"),
@@ -53,6 +54,7 @@ _SWITCHES = {
 """Names of settings that switch autocast on."""
 _OF_APEX = ("amp_opt_level", "opt_level", "amp_level")
 """Names of the level of apex's mixed precision, of which O1 is autocast."""
+_APEX_IMPORT = re.compile(r"\s*(?:import apex\s*$|import apex\.amp\b|from apex\.amp\b|from apex import .*\bamp\b)")
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
 _FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
 _SIDE_OF_IMAGE = re.compile(r"(?:img|image|input)_?(h(?:eight)?|w(?:idth)?)")
@@ -184,7 +186,7 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
                 if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
         text = str(each.value).lower().removeprefix("amp_")
-        if each.name in _OF_APEX and text == "o1":
+        if each.name in _OF_APEX and text == "o1" and _imports_apex():
             return Setting("fp16-amp", source, is_sure=False)
         if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
@@ -192,6 +194,12 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
             if text in ("fp16", "float16", "16", "16-mixed"):
                 return Setting("fp16-amp", source, is_sure=False)
     return None
+
+
+def _imports_apex() -> bool:
+    """Return True if a loaded file of the user's would; else an option that is about it is left from elsewhere."""
+    files = [file for module in list(sys.modules.values()) if is_users((file := file_of(module)) or "<")]
+    return any(_APEX_IMPORT.match(line) for each in files for line in getlines(each))
 
 
 def named_optimizer(values: Iterable[Value]) -> Setting | None:

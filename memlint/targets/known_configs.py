@@ -123,7 +123,9 @@ def likeness(name: str) -> str:
 
 
 def _last(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1].lower()
+    last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    plain = last.replace("_", "-")  # as a folder with a copy of the model is called
+    return plain if last not in _BY_BASE and plain in _BY_BASE else last
 
 
 def _beginning(last: str) -> str:

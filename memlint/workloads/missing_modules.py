@@ -18,6 +18,7 @@ from memlint.source.files import SKIPPED_DIRECTORIES, folders_of_modules
 from memlint.workloads.known_packages import distribution_of
 from memlint.workloads.pinned_versions import requirement_for
 
+_OF_CYTHON = (".pyx", ".c")
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
 _EXTENSION = re.compile(r"(?:[Ee]xtension|setup)\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
 """Name of the extension that a setup.py builds, or of all that it does."""
@@ -131,6 +132,12 @@ def _project_folder_of(module: str, importer: str) -> str:
     holding = folders_of_modules(_project_of(Path(importer))).get(package, ())
     folders = [folder for folder in holding if not inner or (folder / package).is_dir()]
     return min(map(str, folders)) if len(folders) > 1 else ""
+
+
+def is_of_cython(module: str, importer: str) -> bool:
+    """Return True if the missing `module`, or one in it that a user's file imports, is built from Cython or from C."""
+    name = _whole_name(module, importer).rpartition(".")[2]
+    return any(path.stem == name and path.suffix in _OF_CYTHON for path in _sources(name, Path(importer)))
 
 
 def _whole_name(module: str, importer: str) -> str:

@@ -107,7 +107,7 @@ def test_a_setting_says_where_it_is() -> None:
         ({"config": {"precision": "amp_bf16"}}, "bf16-amp"),
         ({"args": Namespace(use_amp=False, bf16=False)}, None),
         ({"args": Namespace(use_amp=True)}, "fp16-amp"),
-        ({"config": {"AMP_OPT_LEVEL": "O1"}}, "fp16-amp"),
+        ({"config": {"AMP_OPT_LEVEL": "O1"}}, None),
         ({"config": {"AMP_OPT_LEVEL": "O0"}}, None),
         ({"meta": {"use_bfloat16": True}}, "bf16-amp"),
         ({"trainer": {"precision": "bf16-true"}}, None),
@@ -118,6 +118,20 @@ def test_a_setting_says_where_it_is() -> None:
 def test_autocast_by_name(variables: dict[str, Any], dtype: str | None) -> None:
     setting = named_autocast(values_in((), [variables]))
     assert (setting and setting.value) == dtype
+
+
+def test_the_first_level_of_apex_is_autocast_where_a_file_imports_it(tmp_path, monkeypatch) -> None:
+    (tmp_path / "with_apex.py").write_text("try:\n    from apex import amp\nexcept ImportError:\n    amp = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    values = values_in((), [{"config": {"AMP_OPT_LEVEL": "O1"}}])
+    assert named_autocast(values) is None
+    importlib.import_module("with_apex")
+    monkeypatch.delitem(sys.modules, "with_apex", raising=False)
+    assert named_autocast(values) is None
+    sys.modules["with_apex"] = importlib.import_module("with_apex")
+    setting = named_autocast(values)
+    assert setting is not None
+    assert setting.value == "fp16-amp"
 
 
 def test_sizes_are_whole_numbers_and_a_config_that_holds_itself_ends() -> None:

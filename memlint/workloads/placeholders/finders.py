@@ -14,6 +14,7 @@ from memlint.base.after_import import after_import
 from memlint.base.guarded_imports import is_guarded
 from memlint.memory.records import Frame
 from memlint.workloads.known_packages import NEEDS, STOOD_FOR
+from memlint.workloads.missing_modules import is_of_cython
 from memlint.workloads.placeholders.absent_packages import record
 from memlint.workloads.placeholders.import_lines import asking, behind_package, is_optional
 from memlint.workloads.placeholders.objects import PlaceholderModule
@@ -82,5 +83,16 @@ class _MissingFinder(MetaPathFinder):
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         package = fullname.rpartition(".")[0]
         if package and not isinstance(sys.modules.get(package), PlaceholderModule):
-            return None  # an installed package of another version, or a file of the user's that is not there
+            return self._built(fullname)
         return _finder.stand_in(fullname, asking())
+
+    def _built(self, fullname: str) -> ModuleSpec | None:
+        """Give a module of the project that nobody has built a placeholder that does nothing, as it runs on the CPU.
+
+        What else is missing in a package is of another version of it, or a file of the user's that is not there.
+        """
+        frame = asking()
+        if frame is None or not is_of_cython(fullname, frame.f_code.co_filename):
+            return None
+        record.quiet.add(fullname)
+        return _finder.stand_in(fullname, frame)
