@@ -6,10 +6,10 @@ import argparse
 import ast
 import builtins
 import functools
-import glob
 import importlib.util
 import inspect
 import linecache
+import os
 import pickle
 import re
 import sys
@@ -241,11 +241,16 @@ def _of_missing_file(error: FileNotFoundError) -> Amendment | None:
         return Amendment("folder", "os", folder)
     place = error.filename if isinstance(error.filename, str) else ""
     for word in dict.fromkeys(each.rpartition("=")[2] for each in sys.argv[1:]):
-        before, found, after = place.partition(word) if is_placeholder(word) else (place, "", "")
-        pattern = f"{glob.escape(before)}*{glob.escape(after)}"
-        there = sorted(glob.glob(pattern)) if found else []  # noqa: PTH207 -- the path may be absolute
-        if there:
-            return Amendment("word", word, there[0].removeprefix(before).removesuffix(after))
+        if not is_placeholder(word) or os.sep in word or word not in place:
+            continue
+        before, _, after = place.partition(word)
+        folder, begins = os.path.split(before)
+        with suppress(OSError):
+            names = sorted(each for each in os.listdir(folder or ".") if each.startswith(begins))  # noqa: PTH208 -- texts
+            rest = after.partition(os.sep)[0]
+            chosen = (each.removeprefix(begins).removesuffix(rest) for each in names if each.endswith(rest))
+            if name := next((each for each in chosen if os.path.isfile(f"{before}{each}{after}")), ""):  # noqa: PTH113
+                return Amendment("word", word, name)
     return None
 
 
