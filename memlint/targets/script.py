@@ -58,7 +58,6 @@ class Amendment(NamedTuple):
         "strings",
         "ragged",
         "hidden",
-        "metadata",
         "sanity",
         "seed",
         "abstract",
@@ -75,10 +74,9 @@ class Amendment(NamedTuple):
     model of Lightning may not be given; an environment variable that is not set and names a place or an account, or
     that a launcher sets; an assertion of the user's on values or a version; a model of timm by a former name; a hook
     that wants the number of its loader; spectra of real numbers; columns of texts that take other values; a package
-    of the project behind an installed one of its name; the version of the project itself, which is not installed; a
-    check of validation that fails before Lightning trains; a seed that is a number of NumPy; a method that classes
-    derived from one have to have; an object as the default of a field of a dataclass; a package that cannot be
-    imported; the loader of YAML, where none is named.
+    of the project behind an installed one of its name; a check of validation that fails before Lightning trains; a
+    seed that is a number of NumPy; a method that classes derived from one have to have; an object as the default of a
+    field of a dataclass; a package that cannot be imported; the loader of YAML, where none is named.
     """
     owner: str
     """The module; for an option, the option; for a word that stands for another one, that."""

@@ -1,7 +1,7 @@
 """Workloads as a script of the project has built them: its model's arguments, inputs, batch, dtype and optimizer."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -203,10 +203,18 @@ def with_plain_inputs(workload: Workload) -> Workload:
     largest: dict[str, InputSpec] = {}
     for spec in workload.inputs or ():
         name, _, field = spec.name.partition(".")
-        plain = replace(spec, name=name) if field.isidentifier() else spec
-        if plain.name not in largest or len(plain.shape) > len(largest[plain.name].shape):
-            largest[plain.name] = plain
-    return replace(workload, inputs=tuple(largest.values()))
+        name = name if field.isidentifier() else spec.name
+        if name not in largest or len(spec.shape) > len(largest[name].shape):
+            largest[name] = spec
+    inputs = tuple(replace(spec, name=name) for name, spec in largest.items())
+    others = {f"input {spec.described(workload.dimensions)}" for spec in workload.inputs or ()}
+    notes = (each for each in workload.found if each.text.partition(", as ")[0] not in others)
+    own = (_as_given(spec, workload.dimensions) for spec in inputs)
+    return replace(workload, inputs=inputs, found=(*notes, *own))
+
+
+def _as_given(spec: InputSpec, dimensions: Mapping[str, int]) -> Assumption:
+    return Assumption(f"input {spec.described(dimensions)}, as the script gives it", None, found=True)
 
 
 def takes_inputs(model: nn.Module, workload: Workload, device: str) -> bool:
@@ -253,7 +261,7 @@ def with_inputs(
         for each in (grouped if batch == said else _by_item(inputs, batch))
     ]
     sizes = {**dimensions, **workload.dimensions}
-    notes = [Assumption(f"input {each.described(sizes)}, as the script gives it", None, found=True) for each in specs]
+    notes = [_as_given(each, sizes) for each in specs]
     if batch != said and not is_typed and not keeps_batch:
         known = [each for each in workload.found if not each.text.startswith(f"{BATCH} ")]
         of_batch = Assumption(f"{BATCH} {batch}: as the script calls its model", None, found=True)

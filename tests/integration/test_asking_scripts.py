@@ -521,6 +521,21 @@ def test_a_plain_value_of_a_call_is_one_of_its_inputs(project):
     assert not any("scale" in each for each in found)  # it is the default
 
 
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_images_in_an_object_with_their_mask_are_inputs_or_are_taken_alone(project, is_checked):
+    plain = "        if not isinstance(x, Nested):\n            x = Nested(x, torch.ones_like(x[..., 0]))\n"
+    returns = "        return self.blocks(x.tensors) * x.mask[..., None]"
+    takes = MODEL.replace("        return self.blocks(x)", f"{plain if is_checked else ''}{returns}")
+    nested = "class Nested:\n    def __init__(self, tensors, mask):\n        self.tensors, self.mask = tensors, mask\n"
+    (project / "model.py").write_text(takes.replace("class ", f"{nested}\nclass ", 1))
+    steps = STEPS.replace("model(x)", "model(__import__('model').Nested(x, torch.ones(*x.shape[:2], device='cuda')))")
+    (project / "train.py").write_text(OPTIONS + steps + MAIN)
+    found = texts(checked(project))
+    name = "x" if is_checked else "x.tensors"
+    assert any(each.startswith(f"input {name} [batch, 7, 64] float32") for each in found), found
+    assert not any("nothing states" in each for each in found)
+
+
 def test_a_script_that_ends_after_an_evaluation_has_said_the_sizes_of_one_item_alone(project):
     evaluates = """
     with torch.no_grad():

@@ -907,6 +907,23 @@ def test_an_option_that_the_script_has_under_a_shorter_name_is_that_one(tmp_path
     assert leading(tmp_path) == ["train.py --drop-path 0.2 --other-rate 1"]
 
 
+def test_lists_and_sums_of_a_shell_script_are_read(tmp_path):
+    script = (
+        "dirs=()\nwidth=0\nif [[ ${kind} == *slow* ]]; then\n  dirs+=(a/slow)\n  (( width += 2304 ))  # a sum\nfi\n"
+        "dirs+=(a/clip)\n(( width += 512 ))\npython train.py --dirs ${dirs[@]} --width ${width}\n"
+    )
+    project(tmp_path, model=MODEL, train=TRAIN, **{"train.sh": script, "README.md": "```\nbash train.sh\n```\n"})
+    assert leading(tmp_path) == ["train.py --dirs a/slow a/clip --width 2816"]
+
+
+def test_a_branch_on_a_device_is_no_table_of_models(tmp_path):
+    text = "```\npython train.py\n```\n"
+    options = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--model_name', type=str, default='mine')\n"
+    other = "def load(device):\n    if str(device) == 'cpu':\n        model.float()\n"
+    project(tmp_path, model=MODEL, train=options + TRAIN, other=other, **{"README.md": text})
+    assert leading(tmp_path) == ["train.py"]
+
+
 def test_a_config_in_python_that_imports_the_file_leads_to_it(tmp_path):
     text = "```\npython run.py --cfg=other.py\npython run.py --cfg=mine.py\n```\n"
     run = f"import sys\nfrom runner import train\n{MAIN}    train(sys.argv[1])\n"

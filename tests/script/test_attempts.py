@@ -373,6 +373,7 @@ def test_a_table_has_the_columns_that_its_reader_is_told(tmp_path: Path) -> None
         indexed = pandas.read_csv("labels.csv", index_col=["Path", "Image Index"])
         chosen = pandas.read_csv("labels.csv", usecols=["Path", "age"])
         assert [*indexed.index.names, *sorted(chosen)] == ["Path", "Image Index", "Path", "age"]
+        assert "taken" in pandas.read_csv("labels.csv", parse_dates=["taken"])
         model = torch.nn.Linear(4, 4).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):

@@ -591,6 +591,37 @@ def test_what_a_command_leaves_open_is_the_one_that_is_there(
     assert any(said in each.text for each in workload.assumptions)
 
 
+SEVERAL = """
+    import os
+    import torch
+    import torch.multiprocessing as mp
+
+    def train(rank, size):
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+        torch.distributed.init_process_group("nccl", rank=rank, world_size=size)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).cuda(rank), device_ids=[rank])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.zeros(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+
+    if __name__ == "__main__":
+        number = torch.cuda.device_count()
+        assert number >= 2, f"Requires at least 2 GPUs to run, but got {number}."
+        mp.spawn(train, args=(number,), nprocs=number)
+"""
+
+
+def test_a_script_that_wants_several_gpus_is_the_first_of_them(tmp_path: Path) -> None:
+    (workload,) = run_text(tmp_path, SEVERAL).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+    assert workload.script is not None
+    assert workload.script.happened == "trained"
+    said = [each.text for each in workload.assumptions]
+    assert "the script wants several GPUs: it is the first rank of 2" in said
+    assert any("rank 0 of 2" in each for each in said)
+
+
 OF_TRL = """
     from datasets import Dataset
     from transformers import GPT2Config, GPT2LMHeadModel, AutoTokenizer, TrainingArguments

@@ -92,6 +92,13 @@ def test_a_part_of_a_batch_that_is_taken_at_once_counts_more_than_the_batch() ->
     assert setting.value == 16
 
 
+def test_a_microbatch_counts_more_than_the_batch_unless_it_is_switched_off() -> None:
+    for microbatch, batch in ((2, 2), (-1, 256)):
+        setting = named_setting(values_in((), [{"opt": {"batch_size": 256, "microbatch": microbatch}}]), BATCH)
+        assert setting is not None
+        assert setting.value == batch
+
+
 def test_a_setting_says_where_it_is() -> None:
     values = values_in((), [{"config": TrainConfig()}])
     setting = named_setting(values, ACCUMULATION)

@@ -750,6 +750,26 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x, soft",
             ["x [batch, 4] float32", "soft = True"],
         ),
+        # As many patches, with a class beside them, as there are positions.
+        (
+            (
+                "self.c, self.places = nn.Conv2d(3, 8, 16, 16), nn.Parameter(torch.zeros(401, 8)) | "
+                "x = self.c(image).flatten(2).transpose(1, 2); "
+                "return torch.cat([x.new_zeros(len(x), 1, 8), x], 1) + self.places"
+            ),
+            "self, image",
+            ["image [batch, 3, 320, 320] float32"],
+        ),
+        # Lengths by their first letter, and the batch first where a docstring has it.
+        (
+            (
+                "self.queries, self.l = nn.Embedding(3, 8), nn.Linear(8, 8) | "
+                "'src_txt: [batch_size, L_txt, D_txt]\\n src_mask: [batch_size, L_txt]'; "
+                "return self.l(src_txt) * src_mask[..., None]"
+            ),
+            "self, src_txt, src_mask",
+            ["src_txt [batch, 512, 8] float32", "src_mask [batch, 512] bool below 2"],
+        ),
         # A pyramid of feature maps, one for each of the layers.
         (
             (

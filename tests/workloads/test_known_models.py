@@ -7,7 +7,7 @@ import pytest
 from memlint.base.errors import TargetError
 from memlint.commands.targets import resolve
 from memlint.session.target import Target
-from memlint.targets.known_configs import KNOWN_CONFIGS
+from memlint.targets.known_configs import KNOWN_CONFIGS, known_config
 from memlint.targets.target import is_known_model, parse_target
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.discover import find_workloads
@@ -20,6 +20,10 @@ def test_a_name_stands_for_the_class_and_the_arguments_of_its_config():
     target = parse_target("meta-llama/Llama-3.2-1B-Instruct", Path.cwd())
     assert (target.module, target.qualname) == ("transformers", "LlamaConfig")
     assert target.arguments["hidden_size"] == 2048
+
+
+def test_a_folder_with_a_copy_of_a_known_model_has_its_config():
+    assert known_config("../pretrained_models/bert_base_uncased/") == known_config("bert-base-uncased")
 
 
 def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):

@@ -355,9 +355,10 @@ def test_what_a_missing_package_makes_of_a_class_decorates_a_function(run):
     assert (variables["to_numpy"](variables["Net"](4)), variables["width"]) == (4, 3)
 
 
-def test_a_project_that_is_not_installed_may_ask_for_its_own_version(run, tmp_path):
-    (tmp_path / "tools_of_mine").mkdir()
-    (tmp_path / "tools_of_mine" / "__init__.py").write_text("")
+@pytest.mark.parametrize("package", ["tools_of_mine", "tools/of/mine"])
+def test_a_project_that_is_not_installed_may_ask_for_its_own_version(run, tmp_path, package):
+    (tmp_path / package).mkdir(parents=True, exist_ok=True)
+    (tmp_path / package / "__init__.py").write_text("")
     variables = run(
         """
         from importlib.metadata import PackageNotFoundError
@@ -495,6 +496,15 @@ def test_an_extension_that_is_not_compiled_fails_only_where_it_is_used(run, not_
     with pytest.raises(AbsentError, match=r"fused\.act is used, but fused cannot be imported") as caught:
         run(f"import torch\n{FUSED}fused.act(torch.ones(2))\n")
     assert 'memlint.op("fused.act"' in caught.value.hint
+
+
+def test_a_module_from_cython_that_nobody_has_built_does_nothing(run, tmp_path):
+    (tmp_path / "aligned").mkdir()
+    (tmp_path / "aligned" / "core.pyx").write_text("cpdef void fill(int[:] path):\n    path[0] = 1\n")
+    text = "from aligned.paths import fill\npath = [0]\nfill(path)\n"
+    assert run(text, aligned__paths="from .core import fill\n")["path"] == [0]
+    with pytest.raises(ModuleNotFoundError):
+        run("import aligned.other\n")
 
 
 def test_a_script_that_catches_the_error_of_an_extension_goes_on_by_itself(run, not_compiled):

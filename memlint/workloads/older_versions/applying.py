@@ -53,7 +53,6 @@ from memlint.workloads.older_versions.renames import (
     TOUCHES_MEMORY,
     Argument,
 )
-from memlint.workloads.older_versions.uninstalled_project import with_metadata
 from memlint.workloads.placeholders.objects import stand_in_for_name
 from memlint.workloads.placeholders.second_import import forget_users, stand_in_for_broken
 
@@ -531,7 +530,6 @@ _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
     "choice": _choose_the_one,
     "word": _fill_in,
     "hidden": _put_first,
-    "metadata": lambda amendment: with_metadata(amendment.name),
     "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),
 }
 """Changes that nothing has to be imported for, by kind."""
@@ -557,7 +555,6 @@ _SAID = {
     "launcher": "the environment variable {} is not set: it and others are as a launcher sets them",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
-    "metadata": "the project {} is not installed, and asks for its version: it is 0.0.0",
     "choice": "{}, the one config of its group that there is, is taken for another one",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",

@@ -17,7 +17,6 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, Literal
@@ -45,7 +44,6 @@ from memlint.workloads.older_versions.renames import (
     POSITIONAL,
     TOUCHES_MEMORY,
 )
-from memlint.workloads.older_versions.uninstalled_project import is_of_project_around
 from memlint.workloads.placeholders.absent_packages import shortened
 from memlint.workloads.placeholders.second_import import failing_package
 
@@ -219,9 +217,6 @@ def _modules_of(error: BaseException) -> list[str]:
 
 def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     name = str(error.name or "")
-    if isinstance(error, PackageNotFoundError):
-        file = next((each.f_code.co_filename for each in _frames(error) if is_users(each.f_code.co_filename)), "")
-        return Amendment("metadata", "", name) if is_of_project_around(name, Path(file)) else None
     if "." not in name and name in NAMES:
         return Amendment("module", name)
     is_of_python = name.partition(".")[0] in sys.stdlib_module_names
@@ -479,14 +474,10 @@ def _refusing(error: SystemExit) -> tuple[argparse.ArgumentParser, str] | None:
     return None
 
 
-def _frames(error: BaseException) -> list[FrameType]:
-    """Return the frames through which an error came, the innermost first."""
-    return [frame for frame, _line in traceback.walk_tb(error.__traceback__)][::-1]
-
-
 def _is_asked_by_another(error: BaseException, package: str) -> bool:
     """Return True if a line of the user's, or of another installed package, asks for what `package` does not have."""
-    for frame in _frames(error):
+    frames: list[FrameType] = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
         file = frame.f_code.co_filename
         is_way = frame.f_code.co_name == "__getattr__" or file.startswith(_IMPORTING) or "importlib" in file
         if not is_way and not is_memlint(file):

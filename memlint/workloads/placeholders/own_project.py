@@ -100,8 +100,9 @@ class _ProjectFinder(MetaPathFinder):
         frame: FrameType | None = sys._getframe()
         while frame is not None and _is_of_metadata(frame.f_code.co_filename):
             frame = frame.f_back
-        folders = (self._root, *map(Path, self._folders))
-        is_own = any((folder / name / "__init__.py").is_file() for folder in folders) if name else False
+        folders = (self._root, self._root / "src", *map(Path, self._folders))
+        packages = (name, name.replace("_", "/")) if name else ()  # the latter is in a namespace
+        is_own = any((folder / each / "__init__.py").is_file() for folder in folders for each in packages)
         if is_own and frame is not None and is_users(frame.f_code.co_filename):
             _note(f"{name} is the project, which is not installed: its version is 0.0.0", frame)
             yield _OwnDistribution(name)
