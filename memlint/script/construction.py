@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 _MOST_OF_A_CLASS = 4
 """Constructor calls of one class whose arguments are noted: a model and its copies, or the first of many layers."""
 _MOST_MODELS = 16
-_WRAPPED = ("module", "_orig_mod")
+_WRAPPED = ("module", "_orig_mod", "inner")
 """Names under which PyTorch's wrappers (DistributedDataParallel, torch.compile) hold the model that they wrap."""
 _PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 PARAMETERS = "the parameters"

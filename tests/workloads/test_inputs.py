@@ -750,6 +750,12 @@ def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(wr
             "self, x, soft",
             ["x [batch, 4] float32", "soft = True"],
         ),
+        # Sound, of whose spectrum the layers take the pictures.
+        (
+            "self.c = nn.Conv2d(1, 8, 3) | x = torch.stft(y.squeeze(1), 512, return_complex=True); return self.c(x.abs()[:, None])",
+            "self, y",
+            ["y [batch, 1, 16000] float32"],
+        ),
         # As many patches, with a class beside them, as there are positions.
         (
             (

@@ -72,6 +72,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_asserted_ranks(trial, sizes)
     yield from _as_masks_of_scores(trial, message)
     yield from _as_boxes(trial, message)
+    yield from _as_sound(trial, message, sizes)
     yield from _of_named_rank(trial, message)
     yield from _transposed(trial, sizes)
     yield from _shapes_for_layers(trial, sizes)
@@ -179,6 +180,14 @@ def _as_boxes(trial: Trial, message: str) -> Iterator[Specs]:
         for index, spec in enumerate(trial.specs):
             if spec.name in LABELS and spec.shape == (BATCH,) and spec.name in trial.inputs_in_scope:
                 yield _with(trial.specs, index, InputSpec(spec.name, (BATCH, NUM_BOXES, 5), low=0.0, high=32.0))
+
+
+def _as_sound(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
+    """Give what a spectrum is made of the shape of sound, with one channel or none."""
+    if "stft expected a 1D or 2D tensor" in message:
+        for channels in ((1,), ()):
+            shape = (BATCH, *channels, sizes.samples or AUDIO_LENGTH)
+            yield tuple(replace(s, shape=shape) if s.dtype == "float32" else s for s in trial.specs)
 
 
 def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
