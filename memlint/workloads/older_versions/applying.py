@@ -232,7 +232,7 @@ def _put_attribute(path: str, module: ModuleType) -> None:
         _texts[f"{package} has no attribute {name} of {kind}: settings have the values that version 4 gave them"] = None
         return
     setattr(owner, name, _Renamed(ATTRIBUTES[path]))
-    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path]}"] = None
+    _texts[f"{package} has no attribute {name} of {kind}: it is {ATTRIBUTES[path] or None}"] = None
 
 
 class _Renamed:
@@ -242,7 +242,7 @@ class _Renamed:
         self._name = name
 
     def __get__(self, owner: object, _kind: type) -> Any:
-        return operator.attrgetter(self._name)(owner)
+        return operator.attrgetter(self._name)(owner) if self._name else None
 
 
 # --- arguments

@@ -100,14 +100,28 @@ ATTRIBUTES: Mapping[str, str] = {
     "EfficientNetFeatures.act1": "bn1.drop",
     "GPT2Config.n_ctx": "n_positions",
     "OpenAIGPTConfig.n_ctx": "n_positions",
+    "TrainingArguments.evaluation_strategy": "eval_strategy",
+    "TrainingArguments.no_cuda": "use_cpu",
+    "TrainingArguments.overwrite_output_dir": "do_train",
+    **{
+        f"TrainingArguments.{name}": ""
+        for name in [
+            "group_by_length",
+            "jit_mode_eval",
+            "logging_dir",
+            "sharded_ddp",
+            "tpu_num_cores",
+        ]
+    },
     "_BaseDataLoaderIter.next": "__next__",
     "VisionTransformer.num_tokens": "num_prefix_tokens",
     "VisionTransformer.pre_logits": "fc_norm",
 }
-"""Attributes of objects by class and name: those that have their meaning now. timm's `fc_norm` and the `pre_logits` of
-before are both an identity where nothing else was asked for; its `bn1` has the activation in it that stood behind it,
-and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. The configs of GPT had `n_ctx`, the
-positions of a mask, until transformers 4.6. pandas had `append` and `iteritems` until version 2.
+"""Attributes of objects by class and name: those that have their meaning now, or empty for None. timm's `fc_norm` and
+the `pre_logits` of before are both an identity where nothing else was asked for; its `bn1` has the activation in it
+that stood behind it, and an identity before that. The iterator of a loader had `next` until PyTorch 1.13. The configs
+of GPT had `n_ctx`, the positions of a mask, until transformers 4.6. pandas had `append` and `iteritems` until version
+2.
 """
 
 
