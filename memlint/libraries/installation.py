@@ -14,6 +14,7 @@ from memlint.libraries import (
     extensions,
     flash_attn_3,
     flash_attn_norms,
+    gputil,
     gym,
     hub_kernels,
     mpi4py,
@@ -36,6 +37,7 @@ LIBRARIES = (
     hub_kernels.library,
     *gym.libraries,
     d4rl.library,
+    gputil.library,
     mpi4py.library,
 )
 """The libraries of the engine; all others are plugins."""

@@ -481,7 +481,8 @@ def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
 def _found(place: str, folder: Path, document: Path, files: ProjectFiles) -> tuple[Path, Path] | None:
     """Return the script at a place, and the folder that it counts from.
 
-    That is `folder`, or one above the document, or else the only one in the project that has such a file.
+    That is `folder`, or one above the document, or else the only one in the project that has such a file; a shell script
+    may have moved to another one.
     """
     above = (each for each in document.parents if each.is_relative_to(files.root))
     names = [Path(place), Path(place).with_suffix("") / "__main__.py"]
@@ -493,4 +494,5 @@ def _found(place: str, folder: Path, document: Path, files: ProjectFiles) -> tup
         alike = [path for path in files.paths if path.parts[-len(parts) :] == parts]
         if len(alike) == 1:
             return alike[0], alike[0].parents[len(parts) - 1]
-    return None
+    named = [path for path in files.paths if path.suffix == ".sh" and path.name == Path(place).name]
+    return (named[0], files.root) if len(named) == 1 else None

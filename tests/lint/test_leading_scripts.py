@@ -916,6 +916,13 @@ def test_lists_and_sums_of_a_shell_script_are_read(tmp_path):
     assert leading(tmp_path) == ["train.py --dirs a/slow a/clip --width 2816"]
 
 
+def test_a_shell_script_that_has_moved_is_the_only_one_of_its_name(tmp_path):
+    scripts = {f"scripts/{name}/{name}.sh": f"python train.py --data {name}\n" for name in ("a", "weather")}
+    text = "```\nsh scripts/long/weather/weather.sh\n```\n"
+    project(tmp_path, model=MODEL, train=TRAIN, **scripts, **{"README.md": text})
+    assert leading(tmp_path)[0] == "train.py --data weather"
+
+
 def test_a_branch_on_a_device_is_no_table_of_models(tmp_path):
     text = "```\npython train.py\n```\n"
     options = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--model_name', type=str, default='mine')\n"
