@@ -165,7 +165,7 @@ class LeadingScripts:
         for script in list(scripts)[:_MOST_EXAMINED]:
             leads = self._leads(script, is_typed=any(each.document for each in scripts[script]))
             configured = [] if leads else list(filter(self._has_config_of_file, scripts[script]))
-            leads = leads or bool(configured) or leads
+            leads = True if configured else leads
             for command in (configured or scripts[script])[:_MOST_OF_ONE] if leads is not False else ():
                 found = LeadingScript(command, bool(leads), not self._evaluates(command))
                 if found.is_certain and found.trains:

@@ -481,8 +481,8 @@ def _script_in(words: list[str]) -> tuple[str, str, tuple[str, ...]] | None:
 def _found(place: str, folder: Path, document: Path, files: ProjectFiles) -> tuple[Path, Path] | None:
     """Return the script at a place, and the folder that it counts from.
 
-    That is `folder`, or one above the document, or else the only one in the project that has such a file; a shell script
-    may have moved to another one.
+    That is `folder`, or one above the document, or else the only one in the project that has such a file. A shell
+    script may have moved to another one.
     """
     above = (each for each in document.parents if each.is_relative_to(files.root))
     names = [Path(place), Path(place).with_suffix("") / "__main__.py"]

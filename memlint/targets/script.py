@@ -32,7 +32,6 @@ class Amendment(NamedTuple):
         "default",
         "none",
         "option",
-        "choice",
         "word",
         "ranks",
         "conflict",
@@ -67,16 +66,17 @@ class Amendment(NamedTuple):
     ]
     """A module, a name of one or an attribute of objects that is gone; an argument that a function or constructor no
     longer takes, by its name or its place, or that it takes for another value where none is given; a setting that may
-    not be None; an option that a parser no longer has; the one config of a group of hydra's; a placeholder in a path;
-    the number of GPUs that it wants; an option that two parts of a parser have; a hook of a model, or a name of an
-    accelerator, that Lightning no longer has; more GPUs than are there; several optimizers of one model; a checkpoint
-    with more in it than weights; the path of a config where hydra wants the folder and the name; settings that a
-    model of Lightning may not be given; an environment variable that is not set and names a place or an account, or
-    that a launcher sets; an assertion of the user's on values or a version; a model of timm by a former name; a hook
-    that wants the number of its loader; spectra of real numbers; columns of texts that take other values; a package
-    of the project behind an installed one of its name; a check of validation that fails before Lightning trains; a
-    seed that is a number of NumPy; a method that classes derived from one have to have; an object as the default of a
-    field of a dataclass; a package that cannot be imported; the loader of YAML, where none is named.
+    not be None; an option that a parser no longer has; a placeholder in a path, or a config that a group of hydra's
+    lacks; the number of GPUs that it wants; an option that two parts of a parser have; a hook of a model, or a name
+    of an accelerator, that Lightning no longer has; more GPUs than are there; several optimizers of one model; a
+    checkpoint with more in it than weights; the path of a config where hydra wants the folder and the name; settings
+    that a model of Lightning may not be given; an environment variable that is not set and names a place or an
+    account, or that a launcher sets; an assertion of the user's on values or a version; a model of timm by a former
+    name; a hook that wants the number of its loader; spectra of real numbers; columns of texts that take other
+    values; a package of the project behind an installed one of its name; a check of validation that fails before
+    Lightning trains; a seed that is a number of NumPy; a method that classes derived from one have to have; an object
+    as the default of a field of a dataclass; a package that cannot be imported; the loader of YAML, where none is
+    named.
     """
     owner: str
     """The module; for an option, the option; for a word that stands for another one, that."""

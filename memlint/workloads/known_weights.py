@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 class _Clip(NamedTuple):
     width: int
-    """Of the vision transformer, whose heads have 64 features."""
+    """Features in the vision transformer, 64 of each head."""
     num_layers: int
     patch: int
     side: int

@@ -364,6 +364,24 @@ def test_two_files_of_one_ending_may_hold_different_things_and_nothing_is_tried_
     assert (workload.error, workload.batch) == (None, 16)
 
 
+@needs("datasets")
+def test_a_data_set_has_the_columns_that_its_format_names(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from datasets import load_dataset
+
+        rows = load_dataset("nobody/has-this", split="train").with_format("torch", columns=["query_token", "answer_token"])
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in torch.utils.data.DataLoader(rows, batch_size=8):
+            assert set(batch) == {"query_token", "answer_token"}
+            model(torch.zeros(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    (workload,) = run_text(tmp_path, text, fake_data=True).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+
+
 @needs("pandas")
 def test_a_table_has_the_columns_that_its_reader_is_told(tmp_path: Path) -> None:
     text = """

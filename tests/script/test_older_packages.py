@@ -573,10 +573,8 @@ def test_a_script_takes_its_steps_with_what_was_so_before(lines: str, said: str,
 @pytest.mark.parametrize(
     ("lines", "argument", "said"),
     [
-        pytest.param(
-            OF_CHOICE, "user=me", "somebody, the one config of its group that there is,", marks=needs("hydra")
-        ),
-        (OF_PLACEHOLDER, "DATASET_NAME", "DATASET_NAME is taken as somebody, for which there are the script's files"),
+        pytest.param(OF_CHOICE, "user=me", "user=me is taken as user=somebody, which is there", marks=needs("hydra")),
+        (OF_PLACEHOLDER, "DATASET_NAME", "DATASET_NAME is taken as somebody, which is there"),
     ],
 )
 def test_what_a_command_leaves_open_is_the_one_that_is_there(

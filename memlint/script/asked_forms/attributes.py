@@ -9,7 +9,7 @@ import numpy as np
 
 from memlint.script.asked_forms.changes import add, column_with, is_frame, number, tainted, value_at, whole_file
 from memlint.script.asked_forms.keys import columns
-from memlint.script.forms import DATA_SET, ITEM, Value, forms
+from memlint.script.forms import DATA_SET, Value, forms
 
 if TYPE_CHECKING:
     from memlint.script.failures import Failure
@@ -42,9 +42,8 @@ def of_attribute(at: Failure) -> bool:
     place_and_path = next(tainted(obj), None)
     if place_and_path is None:
         return False
-    if isinstance(obj, str | list) and name in _OF_MAPPINGS:
-        place, path = place_and_path
-        value_at(place, path if isinstance(obj, str) else path[: path.index(ITEM)]).kind = "row"
+    if isinstance(obj, str) and name in _OF_MAPPINGS:
+        value_at(*place_and_path).kind = "row"
         return True
     return name in _OF_TENSORS and number(at, *place_and_path)
 

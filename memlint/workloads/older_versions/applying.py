@@ -89,20 +89,13 @@ def _leave_option_out(amendment: Amendment) -> None:
     sys.argv[1:] = _without_option(sys.argv[1:], amendment)
 
 
-def _choose_the_one(amendment: Amendment) -> None:
-    sys.argv[1:] = [
-        f"{amendment.owner}={amendment.name}" if word.partition("=")[0] == amendment.owner else word
-        for word in sys.argv[1:]
-    ]
-
-
 def _fill_in(amendment: Amendment) -> None:
-    """Replace a placeholder of the command line wherever it is a word or the value of an option."""
+    """Replace a word of the command line, or the value of an option."""
     for i, word in enumerate(sys.argv[1:], 1):
         option, has_value, value = word.rpartition("=")
-        if value == amendment.owner:
-            sys.argv[i] = f"{option}{has_value}{amendment.name}"
-    _texts[f"{amendment.owner} is taken as {amendment.name}, for which there are the script's files"] = None
+        if amendment.owner in (word, value):
+            sys.argv[i] = amendment.name if word == amendment.owner else f"{option}{has_value}{amendment.name}"
+    _texts[f"{amendment.owner} is taken as {amendment.name}, which is there"] = None
 
 
 def _put_first(amendment: Amendment) -> None:
@@ -527,7 +520,6 @@ _AT_ONCE: dict[str, Callable[[Amendment], None]] = {
     "variable": _set_variables,
     "launcher": _set_variables,
     "option": _leave_option_out,
-    "choice": _choose_the_one,
     "word": _fill_in,
     "hidden": _put_first,
     "broken": lambda amendment: stand_in_for_broken(amendment.owner, amendment.name),
@@ -555,7 +547,6 @@ _SAID = {
     "launcher": "the environment variable {} is not set: it and others are as a launcher sets them",
     "assertion": "an assertion on unknown values, or on a version, is taken to hold: line {} of a module of the user's",
     "hidden": "a package of the project in {} is taken, which an installed one of its name hides",
-    "choice": "{}, the one config of its group that there is, is taken for another one",
     "abstract": "classes that derive from {} may lack methods that it has no body for, as before",
     "seed": "random.seed takes a number of NumPy as the int that it is, as before Python 3.11",
     "yaml": "yaml.load takes its FullLoader where none is named, as before PyYAML 6",

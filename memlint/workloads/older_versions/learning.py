@@ -249,6 +249,12 @@ def _of_missing_file(error: FileNotFoundError) -> Amendment | None:
     return None
 
 
+def _of_choice(group: str, name: str) -> Amendment | None:
+    """A group of hydra's has this one config, and the command line another one."""
+    words = (each for each in sys.argv[1:] if each.partition("=")[0] == group)
+    return next((Amendment("word", each, f"{group}={name}") for each in words), None)
+
+
 def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     """An import may be of a name that is never used: it is done without. What is used has to be somewhere."""
     if isinstance(error, ImportError) and (folder := _folder_of_nested(module)):
@@ -522,7 +528,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     ),
     (RuntimeError, _NO_MODEL, lambda _error, match: _of_model(match[1])),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
-    (OSError, _ONE_CHOICE, lambda _error, match: Amendment("choice", match[1], match[2])),
+    (OSError, _ONE_CHOICE, lambda _error, match: _of_choice(match[1], match[2])),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
