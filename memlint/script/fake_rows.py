@@ -64,6 +64,7 @@ _OF_FILES = {
 _READERS_OF_FILES = ("from_file", "from_parquet", "from_json", "from_csv", "from_text")
 """Methods of a data set's class that read one file or several."""
 _TOKENIZES = re.compile(r"tokeniz|\.encode\(|stoi|word2i|vocab\w*\[", re.IGNORECASE)
+_COLUMN_OPTION = re.compile(r"--(?:\w+?_)??([a-z]+)_columns?(?:_names?)?")
 _FIELD = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 """A field of a template."""
 _USUAL: dict[str, str] = {column.split()[0]: column for column in _DATA["usual"]}
@@ -194,10 +195,18 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
         return _OF_FILES[path]
     if known := next((_COLUMNS[each] for each in (f"{last}/{name}", path.lower(), last) if each in _COLUMNS), None):
         return known
-    named = columns_named_by_script()
+    named = _columns_of_command() or columns_named_by_script()
     if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
         named.pop("audio", None)  # which nothing could decode
     return tuple(f"{name} {kind}".strip() for name, kind in named.items()) or ("text",)
+
+
+def _columns_of_command() -> dict[str, str]:
+    """Return the columns that options of the command name, as `--text_column_name sentence`, and what each holds."""
+    kinds = {"audio": "audio 16000", "image": "image 512x512", "label": "class 2"}
+    words = [word for each in sys.argv[1:] for word in (each.split("=", 1) if each.startswith("-") else [each])]
+    named = ((_COLUMN_OPTION.fullmatch(word), value) for word, value in itertools.pairwise(words))
+    return {each: kinds.get(of[1], "") for of, value in named if of is not None for each in re.split("[+,]", value)}
 
 
 def columns_named_by_script() -> dict[str, str]:

@@ -109,6 +109,9 @@ def of_environment(error: BaseException) -> str:
         return f"Install {library} with its compiled operators {place}."
     if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
         return _of_file(place)
+    empty = [each for each in sys.argv[1:] if each.startswith("-") and each.endswith("=")]
+    if isinstance(error, FileNotFoundError) and error.filename == "" and empty:
+        return f"Give {', '.join(empty)} a value: a variable of the shell that is not set leaves none."
     place = user_line(error) or "It"
     is_of_hub = any(type(each).__name__ == "LocalEntryNotFoundError" for each in chain(error))
     if (is_of_hub and not is_installed(place)) or _NO_CONNECTION in text_of(error):

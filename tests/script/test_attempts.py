@@ -382,6 +382,28 @@ def test_a_data_set_has_the_columns_that_its_format_names(tmp_path: Path) -> Non
     assert (workload.error, workload.batch) == (None, 8)
 
 
+@needs("datasets")
+def test_a_data_set_has_the_columns_that_options_of_the_command_name(tmp_path: Path) -> None:
+    text = """
+        import sys
+        import torch
+        from datasets import load_dataset
+
+        rows = load_dataset("nobody/has-this", split="train")
+        assert "text" not in rows.column_names, rows.column_names
+        rows = rows.rename_column(sys.argv[2], "text")
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in torch.utils.data.DataLoader(rows, batch_size=8):
+            assert {"text", "title"} <= set(batch)
+            model(torch.zeros(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    words = ("--text_column_name", "sentence", "--eval_text_column=sentence+title")
+    (workload,) = run_text(tmp_path, text, *words, fake_data=True).report.workloads
+    assert (workload.error, workload.batch) == (None, 8)
+
+
 @needs("pandas")
 def test_a_table_has_the_columns_that_its_reader_is_told(tmp_path: Path) -> None:
     text = """

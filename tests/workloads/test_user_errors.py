@@ -333,6 +333,13 @@ def test_a_class_of_a_config_that_is_elsewhere_now_is_named_with_the_override(tm
     del sys.modules["folds_of_test"]
 
 
+def test_options_without_a_value_are_named_where_a_file_has_no_name(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["main.py", "--root=", "--lr=1", "--out="])
+    with pytest.raises(FileNotFoundError) as raised:
+        os.makedirs("")
+    assert "Give --root=, --out= a value" in of_environment(raised.value)
+
+
 def test_what_pytorch_refuses_on_any_device_is_told_so():
     middle = torch.ones(3, requires_grad=True).mul(2).relu()
     middle.mul_(2)
