@@ -107,11 +107,8 @@ def of_environment(error: BaseException) -> str:
             return _of_torchvision()
         place = f"where memlint runs, {sys.prefix}, for torch {torch.__version__}"
         return f"Install {library} with its compiled operators {place}."
-    if isinstance(error, FileNotFoundError) and (place := _place_of(error)):
-        return _of_file(place)
-    empty = [each for each in sys.argv[1:] if each.startswith("-") and each.endswith("=")]
-    if isinstance(error, FileNotFoundError) and error.filename == "" and empty:
-        return f"Give {', '.join(empty)} a value: a variable of the shell that is not set leaves none."
+    if isinstance(error, FileNotFoundError) and (of_it := _of_file(_place_of(error))):
+        return of_it
     place = user_line(error) or "It"
     is_of_hub = any(type(each).__name__ == "LocalEntryNotFoundError" for each in chain(error))
     if (is_of_hub and not is_installed(place)) or _NO_CONNECTION in text_of(error):
@@ -136,7 +133,14 @@ def _place_of(error: FileNotFoundError) -> str:
 
 
 def _of_file(place: str) -> str:
-    """Return what to do about a file that is not there, beside one that is and has another spelling."""
+    """Return what to do about a file that is not there, beside one that is and has another spelling.
+
+    A file without a name is one of an option without a value; empty if there is no such option.
+    """
+    if not place:
+        empty = [each for each in sys.argv[1:] if each.startswith("-") and each.endswith("=")]
+        of_shell = "a value: a variable of the shell that is not set leaves none."
+        return f"Give {', '.join(empty)} {of_shell}" if empty else ""
     if (other := similar_file(Path(place))) is not None:
         return f"{place} is not there, and {other} is: type that."
     if beside := configs_beside(Path(place)):
