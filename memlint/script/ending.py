@@ -270,7 +270,7 @@ def _text(error: BaseException) -> str:
 def _absent_path(error: BaseException) -> str:
     """Return a hint at the path that the script asserts, or names in a `raise`, if nothing is there; else empty."""
     own = (each for each in chain(error) if _WANTS_PATH.match(line_of(each).lstrip()))
-    paths = [path for each in own for path in _PATH.findall(_URL.sub("", str(each)))]
+    paths = [path.rstrip(".") for each in own for path in _PATH.findall(_URL.sub("", str(each)))]
     absent = (each for each in paths if not os.path.lexists(each.partition("*")[0]))
     return next((f"It wants {each}, which is not there: put it there." for each in absent), "")
 
