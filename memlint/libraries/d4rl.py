@@ -1,8 +1,8 @@
 """d4rl where it is not installed: steps of control that were recorded, all zero, in as many rows as it downloads.
 
 Source of the numbers of rows: D4RL's paper (Fu et al., 2020, arXiv:2004.07219), and for what was recorded of a policy
-that learned, its second version; but for HalfCheetah's 202 episodes not yet held against the files. A program that keeps
-all rows on the GPU takes memory by them.
+that learned, its second version; but for HalfCheetah's 202 episodes not yet held against the files. A program that
+keeps all rows on the GPU takes memory by them.
 """
 
 import re
