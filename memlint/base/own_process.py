@@ -1,5 +1,6 @@
 """Settings that a process makes for itself, where the system supports them: limits, orphans, and ending signals."""
 
+import io
 import os
 import signal
 import subprocess
@@ -140,3 +141,11 @@ def wait_for_killed(wait: Callable[[float], object]) -> None:
 def may_fork() -> bool:
     """Return True if a copy of this process would be whole: only the thread that forks lives on in it."""
     return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
+
+
+def flush_output() -> None:
+    """Write what this process has printed so far. Objects that user code put in place of the streams are left alone."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(ValueError, OSError):  # it may be closed
+                stream.flush()

@@ -3,14 +3,14 @@
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
+from memlint.base.own_process import flush_output
 from memlint.base.units import Mode, format_count
 from memlint.capture.capture import Capture, OtherHost, ScriptFacts, StartedProgram, WrittenFile
 from memlint.memory.allocator.settings import VARIABLES, AllocatorSettings
@@ -46,6 +46,7 @@ _ON_GPU = (
 _PRINTED = "If that does not say why, -v shows all that it printed."
 _TAIL, _MOST_WORDS = 4096, 160
 """Bytes of output in which the last line is looked for, and the characters of it that are shown."""
+_STDOUT, _STDERR = 1, 2
 _PYTHON = re.compile(r"(?:^|/)python[\d.]*$")
 _WARNING = re.compile(r"^.*\b\w*Warning: .*\n(?:  .*\n?)?", re.MULTILINE)
 """A warning of Python, with the line that it quotes: of another thing than the end."""
@@ -208,7 +209,7 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if ending.is_failure:
         install = run.own_step.hint if run.own_step is not None else ""
         hint = " ".join(dict.fromkeys(filter(None, (install, ending.hint)))) or elsewhere
-        if (not hint or ending.has_exited) and (words := _last_words(sys.stderr)) and words not in ending.reason:
+        if (not hint or ending.has_exited) and (words := _last_words(_STDERR)) and words not in ending.reason:
             hint = f"It wrote: {words}. {hint}" if hint else f"It wrote: {words}"
         return f"{ending.reason}, {_reached(run)}{without}", hint, tuple(ending.traceback)
     if run.happened not in ("nothing", "built"):
@@ -218,16 +219,14 @@ def _error(run: ScriptRun) -> tuple[str, str, tuple[str, ...]] | None:
     if not run.num_steps and (caught := absent_packages.last_use()) is not None:
         return f"{message}; before, it caught: {caught.message}", caught.hint, ()
     lacks = absent_packages.lacking(run.script.path) if absent_packages.has_called() else ""
-    if not run.num_steps and (words := _last_words(sys.stdout) or _last_words(sys.stderr)):
+    if not run.num_steps and (words := _last_words(_STDOUT) or _last_words(_STDERR)):
         return f"{message}; its output ends: {words}", elsewhere or lacks or _PRINTED, ()
     return message, elsewhere or lacks or _ON_GPU, ()
 
 
-def _last_words(stream: TextIO) -> str:
-    """Return the last line that the script has written to `sys.stdout` or `sys.stderr`; empty if there is none."""
-    with suppress(Exception):  # of streams that the script may have replaced or closed
-        stream.flush()
-    number = 1 if stream is sys.stdout else 2
+def _last_words(number: int) -> str:
+    """Return the last line that the script has written to the file of this number; empty if there is none."""
+    flush_output()
     with suppress(OSError):
         nbytes = os.fstat(number).st_size
         text = os.pread(number, _TAIL, max(0, nbytes - _TAIL)).decode(errors="replace")

@@ -26,7 +26,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.garbage import long_lived
-from memlint.base.own_process import die_with, limit_memory, signals_end
+from memlint.base.own_process import die_with, flush_output, limit_memory, signals_end
 from memlint.worker.dependencies import Watch
 
 if TYPE_CHECKING:
@@ -310,16 +310,9 @@ def _reply_with_failure(kind: str, message: str, lines: list[str], hint: str = "
 def _say_reply(**fields: Any) -> None:
     from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
 
-    _flush()
+    if _exchange is not None and _exchange[1] == os.getpid():
+        flush_output()  # before the parent hears of the answer: it may end this process at once
     _say(REPLY, _json(Reply(number=_Jobs.number, **fields)))
-
-
-def _flush() -> None:
-    """Write what user code has printed before the parent hears of the answer: it may end this process at once."""
-    own = _exchange is not None and _exchange[1] == os.getpid()
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if own else ():
-        with suppress(BaseException):  # user code may have closed it, or put anything in its place
-            stream.flush()  # type: ignore[union-attr]
 
 
 def _say(name: str, text: str) -> None:
