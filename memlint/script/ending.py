@@ -40,7 +40,7 @@ _INSTALLS = re.compile(r"(?i)\b(?:pip3?|conda|apt(?:-get)?) install|\bplease ins
 _URL = re.compile(r"\w+://\S+")
 _WANTS_PATH = re.compile(r"raise\b|assert\b.*\b(?:exists|is_?file|is_?dir)\(")
 """A line that ends a script, perhaps as nothing is at a path."""
-_PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*-]+")
+_PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*+-]+")
 _MOST_REPLACED = 4
 """Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
@@ -268,9 +268,13 @@ def _text(error: BaseException) -> str:
 
 
 def _absent_path(error: BaseException) -> str:
-    """Return a hint at the path that the script asserts, or names in a `raise`, if nothing is there; else empty."""
-    own = (each for each in chain(error) if _WANTS_PATH.match(line_of(each).lstrip()))
-    paths = [path.rstrip(".") for each in own for path in _PATH.findall(_URL.sub("", str(each)))]
+    """Return a hint at the path that the script asserts, or an error names, if nothing is there; else empty."""
+    wanting = (
+        each
+        for each in chain(error)
+        if isinstance(each, FileNotFoundError) or _WANTS_PATH.match(line_of(each).lstrip())
+    )
+    paths = [path.rstrip(".") for each in wanting for path in _PATH.findall(_URL.sub("", str(each)))]
     absent = (each for each in paths if not os.path.lexists(each.partition("*")[0]))
     return next((f"It wants {each}, which is not there: put it there." for each in absent), "")
 

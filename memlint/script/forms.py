@@ -161,6 +161,8 @@ class Forms:
         """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
         self.has_folders = False
         """True once files were made up for a folder or a pattern."""
+        self.above: dict[str, str] = {}
+        """The folder of each folder that was made up, by where it is kept."""
         self.has_images = False
         """True once an image was made up."""
         self.begin: Callable[[], None] = lambda: None

@@ -291,10 +291,13 @@ class MissingFiles:
         forms.begin()
         forms.has_folders = True
         self._make_folder(place)
-        folders = public_names(place, "folders") or (list(map(str, range(_NUM_FOLDERS))) if _lists_inside() else [])
+        has_folders = forms.of(place).kind != "files" and _lists_inside()
+        folders = public_names(place, "folders") or (list(map(str, range(_NUM_FOLDERS))) if has_folders else [])
         if folders:
             for name in folders:
-                self._make_folder(os.path.join(place, name))  # noqa: PTH118 -- as the overlay has it
+                inner = os.path.join(place, name)  # noqa: PTH118 -- as the overlay has it
+                self._make_folder(inner)
+                forms.above[self._overlay.fake[inner]] = place
             named = f"{folders[0]} to {folders[-1]}"
             note_fake_data(f"the folder {shown} {why}: replaced by one of {len(folders)} folders, {named}")
             return True
@@ -735,7 +738,7 @@ def _suffix_asked_for(*, of_media: bool = False) -> str:
             kind = kind_by_name(f"file.{match[2]}") if match else ""
             is_weights = number and f".{match[2]}" in _SAVED if match else False  # saved later by who calls
             is_any = match is not None and match[1] and not (of_media or reads)  # `name.endswith("png")`
-            is_end = kind in _MEDIA or is_any
+            is_end = (kind in _MEDIA and value != "off") or is_any  # which is an end of meshes with its dot alone
             if match and kind and not is_weights and is_end:
                 return f".{match[2]}"
     return ".png" if re.search(r"(?i)image|img", called) else ""

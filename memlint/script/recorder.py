@@ -353,9 +353,9 @@ class ScriptRecorder(Recorder):
             self.precision = _of_autocast() or dtype  # compiled code switches autocast off while it runs
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
-            self.num_items = len(first) if isinstance(first, list) else 0
-            if isinstance(first, list) and first and all(map(_is_picture, first)):
-                self.batch = len(first)
+            self.num_items = len(first) if isinstance(first, list | tuple) else 0
+            if self.num_items and all(map(_is_picture, first)):
+                self.batch = self.num_items
             self.rows = frozenset((*(each.shape[0] for each in inputs if each.dim()), *_numbers_of_graphs(inputs)))
 
     def _program(self) -> ScriptProgram:

@@ -54,7 +54,9 @@ _SWITCHES = {
 """Names of settings that switch autocast on."""
 _OF_APEX = ("amp_opt_level", "opt_level", "amp_level")
 """Names of the level of apex's mixed precision, of which O1 is autocast."""
-_APEX_IMPORT = re.compile(r"\s*(?:import apex\s*$|import apex\.amp\b|from apex\.amp\b|from apex import .*\bamp\b)")
+_APEX_IMPORT = re.compile(r"^\s*(?:import apex\s*$|import apex\.amp\b|from apex\.amp\b|from apex import .*\bamp\b)")
+_MIXES = re.compile(r"autocast|\bamp\b|GradScaler|Accelerator|Fabric|Lightning|Trainer|deepspeed", re.IGNORECASE)
+"""Words of a line that may switch mixed precision on."""
 _OPTIMIZER = re.compile(r"(.*_)?(optim|optimizer|opt|solver)(_?(name|type|kind|class))?")
 _FRAMES = re.compile(r"frames?|tokens?", re.IGNORECASE)
 _SIDE_OF_IMAGE = re.compile(r"(?:img|image|input)_?(h(?:eight)?|w(?:idth)?)")
@@ -174,9 +176,10 @@ def lengths_in(values: Collection[Value]) -> list[Value]:
 def named_autocast(values: Iterable[Value]) -> Setting | None:
     """Return the dtype of autocast, `bf16-amp` or `fp16-amp`, if a setting names it or switches it on.
 
-    A `dtype` counts beside a `mixed_precision` that is True.
+    A `dtype` counts beside a `mixed_precision` that is True. None counts where no loaded file would mix dtypes: there
+    the setting is left from elsewhere.
     """
-    known = list(values)
+    known = list(values) if _is_loaded(_MIXES) else []
     is_on = any(each.value is True and each.name in _AUTOCAST for each in known)
     names = (*_AUTOCAST, "dtype", "which_dtype") if is_on else _AUTOCAST
     for each in known:
@@ -186,7 +189,7 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
                 if each.name in switches:
                     return Setting(dtype, source, is_sure=False)
         text = str(each.value).lower().removeprefix("amp_")
-        if each.name in _OF_APEX and text == "o1" and _imports_apex():
+        if each.name in _OF_APEX and text == "o1" and _is_loaded(_APEX_IMPORT):
             return Setting("fp16-amp", source, is_sure=False)
         if each.name in names and not isinstance(each.value, bool) and "true" not in text:
             if text.startswith(("bf16", "bfloat16")):
@@ -196,10 +199,10 @@ def named_autocast(values: Iterable[Value]) -> Setting | None:
     return None
 
 
-def _imports_apex() -> bool:
-    """Return True if a loaded file of the user's would; else an option that is about it is left from elsewhere."""
+def _is_loaded(line: re.Pattern[str]) -> bool:
+    """Return True if a loaded file of the user's has such a line: options for what none has are left from elsewhere."""
     files = [file for module in list(sys.modules.values()) if is_users((file := file_of(module)) or "<")]
-    return any(_APEX_IMPORT.match(line) for each in files for line in getlines(each))
+    return any(map(line.search, (each for file in files for each in getlines(file))))
 
 
 def named_optimizer(values: Iterable[Value]) -> Setting | None:

@@ -148,8 +148,10 @@ class LeadingScripts:
         only_shows = not any(each.trains for each in examples)
         is_typed = any(each.command.document is not None for each in first)
         is_first = any(map(self._is_about_file, first)) or (is_typed and only_shows)
-        yield from chain(first, examples) if is_first else chain(examples, first)
+        likely = [each for each in later if examples and only_shows and not first and each.trains][:_MOST_UNCERTAIN]
+        yield from chain(first, likely, examples) if is_first else chain(likely, examples, first)
         yield from trainers
+        later = [each for each in later if each not in likely]
         later.sort(key=lambda each: (not each.trains, not each.is_certain))
         # Of those that only may lead there few are asked: one that surely does, and evaluates, comes before the others.
         yield from sorted(later, key=lambda each: not each.is_certain and each not in later[:_MOST_UNCERTAIN])

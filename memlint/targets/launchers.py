@@ -1,8 +1,8 @@
-"""Command lines that start a training script: `accelerate launch`, `torchrun`, `deepspeed`, `python -m`, `uv run`.
+"""Command lines that start a training script: `accelerate launch`, `torchrun`, `fabric run`, `python -m`, `uv run`.
 
 A launcher sets environment variables, starts its script once per process, and gives it the rest of the command line.
-Sources: torch/distributed/run.py and launch.py, deepspeed/launcher/runner.py and launch.py, and the pages of uv, pdm,
-poetry and conda on `run`.
+Sources: torch/distributed/run.py and launch.py, deepspeed/launcher/runner.py and launch.py, lightning/fabric/cli.py,
+and the pages of uv, pdm, poetry and conda on `run`.
 """
 
 import re
@@ -208,12 +208,43 @@ def _deepspeed(words: list[str]) -> Launch | None:
     return replace(launch, ranks=ranks, arguments=(*own, *launch.arguments))
 
 
+def _fabric(words: list[str]) -> Launch | None:
+    """`fabric run SCRIPT`, before Lightning 2.2 `lightning run model SCRIPT`, with its options before or behind it."""
+    if words[:1] != ["run"]:
+        return None
+    own: dict[str, str] = {}
+    others: list[str] = []
+    rest = iter(words[2:] if words[1:2] == ["model"] else words[1:])
+    for word in rest:
+        key, is_joined, value = word.partition("=")
+        name = key.removeprefix("--").replace("-", "_")
+        if key.startswith("--") and name in _OF_FABRIC:
+            own[name] = value if is_joined else next(rest, "")
+        else:
+            others.append(word)
+    launch, _ = _script_in(others)
+    if launch is None:
+        return None
+    own = {"devices": "1", "num_nodes": "1", **own}
+    devices = own["devices"].strip("[],")
+    per_node = devices.count(",") + 1 if "," in devices else devices
+    variables = {f"LT_{name.upper()}": own[name] for name in _SAID_BY_FABRIC if name in own}
+    ranks = _processes([f"--devices={per_node}", f"--num-nodes={own['num_nodes']}"], "devices", "num-nodes")
+    return replace(launch, ranks=ranks, variables={"LT_CLI_USED": "1", **variables})
+
+
+_SAID_BY_FABRIC = "accelerator", "strategy", "devices", "num_nodes", "precision"
+"""Options of `fabric run` that it tells its scripts by variables."""
+_OF_FABRIC = frozenset((*_SAID_BY_FABRIC, "node_rank", "main_address", "main_port"))
+
 _LAUNCHERS: dict[str, Callable[[list[str]], Launch | None]] = {
     "accelerate": _accelerate,
     "accelerate-launch": lambda words: _accelerate(["launch", *words]),
     "torchrun": _torchrun,
     "torch.distributed.launch": _distributed_launch,
     "deepspeed": _deepspeed,
+    "fabric": _fabric,
+    "lightning": _fabric,
 }
 
 

@@ -25,6 +25,7 @@ _ITEM = re.compile(r"(\w+)\.(\d+)(\..+)?")
 """An entry of a list, or a part of one."""
 _SEEN = frozenset(DTYPES).difference(QUANTIZED)
 """The dtypes of autocast and of parameters: those in 8 bits may be anybody's."""
+_OF_EVALUATION = "; with inputs of its evaluation"
 _LONGEST = 100
 """Maximum number of characters of a command in the headline."""
 _MOST_OTHERS = 3
@@ -158,8 +159,9 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
     if not is_part and model.inputs and model.fed is not None and _is_before_loop(model, model.fed):
         workload = replace(workload, shown=_as_shown(model.inputs, model.fed))
     elif kind.inputs:
-        is_evaluation = asked.built.happened == "evaluated" and workload.mode == "train" and not asked.is_example
-        built_by += "; with inputs of its evaluation" if is_evaluation else ""
+        evaluates = asked.built.happened == "evaluated" or not model.is_training  # perhaps before it trains
+        is_evaluation = evaluates and workload.mode == "train" and not asked.is_example
+        built_by += _OF_EVALUATION if is_evaluation else ""
         is_trial = bool(asked.trainer) or is_evaluation or model.is_freed_later  # whose batches change
         inputs = _in_whole_batches(kind.inputs, asked.built) if not is_trial else kind.inputs
         workload = with_inputs(workload, inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
@@ -207,10 +209,16 @@ def with_plain_inputs(workload: Workload) -> Workload:
         if name not in largest or len(spec.shape) > len(largest[name].shape):
             largest[name] = spec
     inputs = tuple(replace(spec, name=name) for name, spec in largest.items())
-    others = {f"input {spec.described(workload.dimensions)}" for spec in workload.inputs or ()}
-    notes = (each for each in workload.found if each.text.partition(", as ")[0] not in others)
     own = (_as_given(spec, workload.dimensions) for spec in inputs)
-    return replace(workload, inputs=inputs, found=(*notes, *own))
+    others = without_inputs(workload).found
+    return replace(workload, inputs=inputs, found=(*others, *own))
+
+
+def without_inputs(workload: Workload) -> Workload:
+    """Return `workload` without the inputs that the script gives, and without a word on them."""
+    given = {_as_given(spec, workload.dimensions) for spec in workload.inputs or ()}
+    notes = tuple(each for each in workload.found if each not in given)
+    return replace(workload, inputs=None, found=notes, built_by=workload.built_by.removesuffix(_OF_EVALUATION))
 
 
 def _as_given(spec: InputSpec, dimensions: Mapping[str, int]) -> Assumption:

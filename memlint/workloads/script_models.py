@@ -16,7 +16,15 @@ from memlint.source.model_makers import makers, other_models
 from memlint.targets.built import Asked
 from memlint.targets.target import SEPARATOR
 from memlint.targets.workload import Workload
-from memlint.workloads.as_built import as_built, classes_in, listed, takes_inputs, with_plain_inputs, with_settings_of
+from memlint.workloads.as_built import (
+    as_built,
+    classes_in,
+    listed,
+    takes_inputs,
+    with_plain_inputs,
+    with_settings_of,
+    without_inputs,
+)
 from memlint.workloads.candidates import Candidate, Discovery, candidate_of, chosen_of
 from memlint.workloads.construction.construct import build_object, simulated_device
 from memlint.workloads.guess.inputs import missing_inputs
@@ -90,7 +98,7 @@ def _with_missing(model: nn.Module, workload: Workload, place: str) -> Workload:
     known = workload.inputs or ()
     added = missing_inputs(placed(model, place), place, known, {**workload.sizes, **workload.arguments})
     if not added:
-        return replace(workload, inputs=None)
+        return without_inputs(workload)
     texts = [each.described(workload.dimensions) for each in added]
     notes = (Assumption(f"input {each}, which the script's call lacks", None) for each in texts)
     built_by = f"{workload.built_by}; {', '.join(texts)}: nothing states their size"

@@ -236,6 +236,21 @@ def test_the_text_of_the_loop_decides_what_was_not_reached(tmp_path: Path) -> No
     assert "the loss is the mean of the model's outputs" not in {each.text for each in workload.assumptions}
 
 
+@pytest.mark.parametrize(("used", "dtype"), [("", "float32"), ("with torch.autocast('cuda'): model(x)", "fp16-amp")])
+def test_a_setting_of_mixed_precision_counts_where_the_program_may_use_it(
+    tmp_path: Path, used: str, dtype: str
+) -> None:
+    text = f"""
+    class TrainingConfig:
+        mixed_precision = "fp16"
+
+    config = TrainingConfig()
+    open("data.txt")
+    {used}
+    """
+    assert workload_of(run_text(tmp_path, BUILT + MODEL + text)).dtype == dtype
+
+
 def test_several_optimizers_of_one_model_step_together(tmp_path: Path) -> None:
     text = """
     model = Net(512).cuda()

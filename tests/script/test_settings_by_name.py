@@ -122,12 +122,20 @@ def test_a_setting_says_where_it_is() -> None:
         ({"mixed_precision": False, "meta": {"dtype": "bfloat16"}}, None),
     ],
 )
-def test_autocast_by_name(variables: dict[str, Any], dtype: str | None) -> None:
+def test_autocast_by_name(variables: dict[str, Any], dtype: str | None, mixing: None) -> None:
     setting = named_autocast(values_in((), [variables]))
     assert (setting and setting.value) == dtype
 
 
-def test_the_first_level_of_apex_is_autocast_where_a_file_imports_it(tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def mixing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded module of the user's that uses autocast."""
+    (tmp_path / "mixing.py").write_text("import torch\nautocast = torch.autocast\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "mixing", importlib.import_module("mixing"))
+
+
+def test_the_first_level_of_apex_is_autocast_where_a_file_imports_it(tmp_path, monkeypatch, mixing) -> None:
     (tmp_path / "with_apex.py").write_text("try:\n    from apex import amp\nexcept ImportError:\n    amp = None\n")
     monkeypatch.syspath_prepend(tmp_path)
     values = values_in((), [{"config": {"AMP_OPT_LEVEL": "O1"}}])

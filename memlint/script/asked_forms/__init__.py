@@ -13,7 +13,15 @@ from contextlib import suppress
 from memlint.base.frames import chain
 from memlint.script.asked_forms.arguments import of_type, of_validation
 from memlint.script.asked_forms.attributes import of_attribute
-from memlint.script.asked_forms.files import of_file, of_file_names, of_json, of_listed_images, of_paths, of_pickle
+from memlint.script.asked_forms.files import (
+    of_file,
+    of_file_names,
+    of_folder,
+    of_json,
+    of_listed_images,
+    of_paths,
+    of_pickle,
+)
 from memlint.script.asked_forms.keys import of_columns, of_key
 from memlint.script.asked_forms.kinds import of_list, of_merged, of_message, of_number, of_numbers
 from memlint.script.asked_forms.pieces import of_index, of_unpacking
@@ -52,6 +60,7 @@ def learned(error: BaseException) -> bool:
 
 _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[Failure], bool]], ...] = (
     (FileNotFoundError, of_file),
+    (IsADirectoryError, of_folder),
     (Exception, of_pickle),
     (Exception, of_length),
     ((IndexError, TypeError, AssertionError, AttributeError), of_record),

@@ -91,6 +91,17 @@ def of_file(at: Failure) -> bool:
     return True
 
 
+def of_folder(at: Failure) -> bool:
+    """The names in a folder are those of files, as they are in the folders beside it."""
+    place = forms.above.get(str(getattr(at.error, "filename", None)))
+    if place is None:
+        return False
+    for each in dict.fromkeys(forms.above.values()):
+        if PurePath(each).parent == PurePath(place).parent:
+            forms.change(each).kind = "files"
+    return True
+
+
 def of_pickle(at: Failure) -> bool:
     """A file without an end is read as a pickle."""
     place = next(reversed(forms.made), "")
