@@ -148,7 +148,8 @@ class LeadingScripts:
         only_shows = not any(each.trains for each in examples)
         is_typed = any(each.command.document is not None for each in first)
         is_first = any(map(self._is_about_file, first)) or (is_typed and only_shows)
-        likely = [each for each in later if examples and only_shows and not first and each.trains][:_MOST_UNCERTAIN]
+        typed_later = (each for each in later if each.trains and each.command.document is not None)
+        likely = list(islice(typed_later, _MOST_UNCERTAIN)) if examples and only_shows and not first else []
         yield from chain(first, likely, examples) if is_first else chain(likely, examples, first)
         yield from trainers
         later = [each for each in later if each not in likely]

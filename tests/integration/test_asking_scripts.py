@@ -550,6 +550,15 @@ def test_a_script_that_ends_after_an_evaluation_has_said_the_sizes_of_one_item_a
     assert "input x [batch, 9, 64] float32, as the script gives it" in texts(workload)
 
 
+def test_a_validation_that_fails_before_the_training_says_nothing_of_its_batches(project):
+    validates = "    model.eval()(torch.zeros(5, 9, args.width + 1, device='cuda'))\n"
+    (project / "train.py").write_text(OPTIONS + validates + MAIN)
+    workload = checked(project)
+    assert (workload["batch"], workload["mode"]) == (16, "train")
+    assert workload["built_by"].endswith("builds it, on each of 8 GPUs")
+    assert not any(each.endswith("as the script gives it") for each in texts(workload))
+
+
 PATCHES = """
 import torch
 from torch import nn

@@ -190,6 +190,14 @@ def test_an_example_that_only_shows_the_model_comes_after_the_training_that_is_t
     assert leading(tmp_path)[0].startswith("README.md")
 
 
+def test_an_example_that_only_shows_the_model_comes_after_a_typed_training_that_may_lead_to_it(tmp_path):
+    table = f"import importlib\n\ndef main():\n    importlib.import_module(args.model).build().loss().backward()\n{MAIN}"
+    project(tmp_path, model=MODEL, main=table)
+    shows = "```python\nimport torch\nfrom model import Net\nnet = Net()\nnet.eval()\nnet(torch.rand(1, 3))\n```\n"
+    (tmp_path / "README.md").write_text(f"{shows}\n```\npython main.py --model model\n```\n")
+    assert leading(tmp_path)[:2] == ["main.py --model model", "README.md"]
+
+
 def test_of_many_shell_scripts_the_one_nearest_to_the_defaults_comes_first(tmp_path):
     options = "parser.add_argument('--task', default='long')\nparser.add_argument('--mask', default=0.25)\n"
     project(tmp_path, model=MODEL, train=TRAIN + options)

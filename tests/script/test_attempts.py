@@ -186,6 +186,36 @@ def test_attempts_begin_by_the_time_of_the_processor_on_a_busy_machine(monkeypat
 
 
 @needs("PIL")
+def test_names_that_are_read_as_images_are_no_folders(tmp_path):
+    (workload,) = run_text(
+        tmp_path,
+        """\
+        import os
+        import torch
+        from PIL import Image
+        from torch.utils.data import DataLoader, Dataset
+        class Images(Dataset):
+            def __init__(self, root, masks=None):
+                self.paths = [os.path.join(root, name) for name in os.listdir(root)]
+                for kind in masks or ():
+                    self.masks = [os.path.join(masks, kind, name) for name in os.listdir(os.path.join(masks, kind))]
+            def __len__(self):
+                return len(self.paths)
+            def __getitem__(self, index):
+                return torch.tensor(list(Image.open(self.paths[index]).resize((8, 8)).getdata())).float()
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        validation = Images("data/val")
+        for images in DataLoader(Images("data/train"), batch_size=48, shuffle=True):
+            model(images.cuda()).sum().backward()
+            optimizer.step()
+        """,
+    ).report.workloads
+    assert workload.script is not None
+    assert (workload.script.happened, workload.error, workload.batch) == ("trained", None, 48)
+
+
+@needs("PIL")
 def test_a_folder_that_holds_but_a_note_gives_images_for_a_whole_batch(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "README.md").write_text("Put the images here.")
