@@ -140,10 +140,11 @@ def _shares_splits(options: Any) -> bool:
 
 
 def _gpu_patches(rank: Rank) -> list[Patch]:
-    """Return the patches while a GPU is simulated."""
+    """Return the patches while a GPU is simulated. A program that has started a process for each GPU has as many."""
+    num_gpus = max(torch.cuda.device_count(), rank.per_node)
     return [
-        (torch.cuda, "device_count", lambda: rank.per_node),
-        (torch.accelerator, "device_count", lambda: rank.per_node),
+        (torch.cuda, "device_count", lambda: num_gpus),
+        (torch.accelerator, "device_count", lambda: num_gpus),
         (distributed_c10d, SET_TIMEOUT, lambda *_, **__: None),
         (fsdp_init, "torch", _AsCuda()),
     ]

@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
+import torch
 import torch.distributed as dist
 
 from memlint.accelerator import state
 from memlint.base.ownership import is_users
+from memlint.base.patching import patched
 from memlint.distributed.rank import Rank
 from memlint.script.ending import End, ending_of, wait_for_threads
 from memlint.targets.script import END_SIGNAL, Ending, Script
@@ -183,7 +185,9 @@ class Children:
         number = self._number % nprocs  # of those on its machine
         if nprocs > 1:
             state.assume(f"process {number} of the {nprocs} that are started runs alone")
-        fn(number, *args)
+        num_gpus = max(torch.cuda.device_count(), nprocs)
+        with patched([(torch.cuda, "device_count", lambda: num_gpus)]):  # a program may check that each has its own
+            fn(number, *args)
         return None if join else _Ranks()
 
 

@@ -11,6 +11,7 @@ import ast
 import gc
 import inspect
 import linecache
+import math
 import os
 import reprlib
 import sys
@@ -212,7 +213,8 @@ class Construction:
             return
         self._held = None
         self._of_class.clear()
-        if is_first:
+        is_larger = known is not None and known[1] and module.training and _are_larger_images(args, known[2])
+        if is_first or is_larger:
             self._inputs[id(module)] = _first_inputs(module, args, kwargs)
 
     def note_call_on_host(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -616,6 +618,18 @@ def _being_built() -> Iterator[nn.Module]:
         if frame.f_code.co_name == "__init__" and isinstance(module := _first_argument(frame), nn.Module):
             yield module
         frame = frame.f_back
+
+
+_DIMS_OF_IMAGES = 4
+
+
+def _are_larger_images(args: Sequence[Any], known: Sequence[BuiltInput]) -> bool:
+    """Return True if a call gives the same images as a known one, larger: a training goes through several scales."""
+    image = next((each for each in args if isinstance(each, torch.Tensor)), None)
+    shape = known[0].shape if known and known[0].value is None else ()
+    if image is None or image.dim() != len(shape) or len(shape) < _DIMS_OF_IMAGES:
+        return False
+    return tuple(image.shape[:2]) == shape[:2] and image.numel() > math.prod(shape)
 
 
 def _first_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Inputs:

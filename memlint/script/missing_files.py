@@ -745,10 +745,12 @@ def _suffix_asked_for(*, of_media: bool = False) -> str:
 
 
 def _choosing_lines() -> str:
-    """Return the user's lines that list a folder and may choose among the names of its files."""
+    """Return the user's line that lists a folder, and the lines around that may choose among the names of its files."""
     frame = next(user_frames(), None)
-    lines = [] if frame is None else linecache.getlines(frame.f_code.co_filename)
-    return "" if frame is None else "".join(lines[max(frame.f_lineno - 2, 0) : frame.f_lineno + _LINES_OF_CHOICE])
+    if frame is None:
+        return ""
+    lines, own = linecache.getlines(frame.f_code.co_filename), frame.f_lineno - 1
+    return "".join([*lines[own : own + 1 + _LINES_OF_CHOICE], *lines[max(own - 1, 0) : own]])
 
 
 def _named_strings(code: CodeType, variables: Mapping[str, Any], *, is_called: bool = False) -> Iterator[str]:

@@ -23,6 +23,7 @@ from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.accelerator.lazy_imports import Compilation
 from memlint.accelerator.private import CALL_COMPILED, graph_task, is_view, part_of_rank, tree_leaves
 from memlint.accelerator.values import content
+from memlint.base.frames import user_frames
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.base.variables import variables_of
@@ -34,6 +35,7 @@ from memlint.script.evaluations import Evaluations
 from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
 from memlint.script.reruns import Reruns, ScriptProgram
+from memlint.script.scales import num_scales
 from memlint.script.shown_errors import ShownErrors
 from memlint.targets.script import Ending, Script
 from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
 """Variables of libraries whose names tell nothing about a model."""
 _MOST_STEPS_MORE = 10
-"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet, and for the
-capture of a CUDA graph, before which steps run on a stream of their own."""
+"""Multiple of the requested steps for which the recorder waits for optimizers that have not stepped yet, for the
+capture of a CUDA graph, before which steps run on a stream of their own, and for the largest of several images."""
 _ENOUGH_EVALUATIONS, _ENOUGH_OF_EXAMPLE = 4, 32
 """Calls of models after which a script that does not train is known well enough, and an example, which shows methods
 of the model that call its parts before it calls the whole.
@@ -84,6 +86,13 @@ class ScriptRecorder(Recorder):
     """The number of the first storage after a loader gave a batch, if one did."""
     _num_compilations = 0
     """Compilations before the step. Those within it leave tensors in cycles, as `without_collector` says."""
+
+    _num_scales = 0
+    """The number of training calls of a script that only builds."""
+    _has_other_scales = False
+    """True if the loop of that call goes on to other sizes of the same images."""
+    _has_larger_images = False
+    """True if the running step was given images that are larger than any before."""
 
     def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
@@ -302,7 +311,7 @@ class ScriptRecorder(Recorder):
         self.construction.note_call(module, args, kwargs)
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):
-            self.end(Ending("it called its model", goes_on=True))
+            self._note_shown()
         is_first = self._meet(module if owner is None else owner)
         if is_first and self.step < 0 and not torch.is_grad_enabled():
             self._note_inference((args, kwargs), parameters)
@@ -318,6 +327,13 @@ class ScriptRecorder(Recorder):
         """Return True if everything that a step needs is built when a model is called."""
         enough = _ENOUGH_OF_EXAMPLE if self.script.code else _ENOUGH_EVALUATIONS
         return len(self.made) > 0 if is_training else self.evaluations.num_calls >= enough
+
+    def _note_shown(self) -> None:
+        """End a script that only builds, unless the loop that calls its model goes on to other sizes of its images."""
+        self._num_scales += 1
+        self._has_other_scales = self._num_scales < num_scales(next(user_frames(), None))
+        if not self._has_other_scales:
+            self.end(Ending("it called its model", goes_on=True))
 
     def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Return True if a backward left every `grad` empty, as torch.func.grad does: new parameters replace these."""
@@ -346,6 +362,7 @@ class ScriptRecorder(Recorder):
             self.begin_step()
         # Later stages of a pipeline get inputs that need a gradient.
         shape = next((tuple(each.shape) for each in (*inputs, *leaves) if each.dim()), ())
+        self._has_larger_images = self._has_larger_images or self._are_larger_images(shape)
         self.shapes.setdefault(shape)
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
@@ -353,9 +370,10 @@ class ScriptRecorder(Recorder):
             self.precision = _of_autocast() or dtype  # compiled code switches autocast off while it runs
             self.batch = shape[0] * simulated().microbatches if shape else None
             first = next(iter(arguments[0] if arguments else ()), None)
-            self.num_items = len(first) if isinstance(first, list | tuple) else 0
-            if self.num_items and all(map(_is_picture, first)):
-                self.batch = self.num_items
+            items = first if isinstance(first, list | tuple) else ()
+            self.num_items = len(items)
+            if items and all(map(_is_picture, items)):
+                self.batch = len(items)
             self.rows = frozenset((*(each.shape[0] for each in inputs if each.dim()), *_numbers_of_graphs(inputs)))
 
     def _program(self) -> ScriptProgram:
@@ -449,8 +467,10 @@ class ScriptRecorder(Recorder):
         self.num_steps += 1
         self.seconds.append(time.perf_counter() - self._began)
         self._is_between, self._had_backward, self._was_written = True, False, False
+        has_larger_images, self._has_larger_images = self._has_larger_images, False
         if self.num_steps >= self.script.steps and not self.script.whole:
-            waits = self._lacks_optimizers or state.current.ledger.stream != 0
+            more_images = has_larger_images or self._has_other_scales
+            waits = self._lacks_optimizers or state.current.ledger.stream != 0 or more_images
             self._is_full = not waits or self.num_steps >= _MOST_STEPS_MORE * self.script.steps
             if self._is_full and not self._followers:
                 self._end()
@@ -464,6 +484,11 @@ class ScriptRecorder(Recorder):
         """A CUDA graph is replayed, which takes no memory: no step after it takes other memory."""
         if self.num_steps >= self.script.steps and not (self.script.whole or self._lacks_optimizers):
             self._end()
+
+    def _are_larger_images(self, shape: tuple[int, ...]) -> bool:
+        """Return True for images that are larger than any before, as a training on several scales goes through them."""
+        sizes = [math.prod(each) for each in self.shapes if len(each) == len(shape)]
+        return len(shape) > _SIDES and bool(sizes) and math.prod(shape) > max(sizes)
 
     @property
     def _lacks_optimizers(self) -> bool:

@@ -30,7 +30,11 @@ def _silence(module: ModuleType) -> None:
 
     @functools.wraps(init)
     def begin(*args: Any, **kwargs: Any) -> Any:
-        return init(*args, **kwargs | {"mode": "disabled"})
+        kwargs["mode"] = "disabled"
+        try:
+            return init(*args, **kwargs)
+        except TypeError:  # some versions copy no mapping of another library
+            return init(*args, **kwargs | {"config": None})
 
     module.init = begin  # type: ignore[attr-defined]
     if (settings := getattr(module, "Settings", None)) is not None:  # of which none count, whatever the version knows

@@ -11,6 +11,7 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from memlint.source.own_folder import with_own_folder
 from memlint.source.project_files import ProjectFiles
 from memlint.source.shell_arithmetic import computed
 from memlint.source.shell_branches import Branches, commands_of
@@ -240,7 +241,7 @@ def typed_commands(files: ProjectFiles) -> Iterator[TypedCommand]:
 
 def _commands(path: Path, files: ProjectFiles, rest: Sequence[str] = ()) -> Iterator[TypedCommand]:
     """Yield the commands of one document; of a shell script with the arguments `rest` only those that hand them on."""
-    text = files.text(path)
+    text = with_own_folder(files.text(path), path) if path.suffix == ".sh" else files.text(path)
     if not (_MAY_RUN.search(text) or any(name in text for name in files.commands)):
         return
     variables = _numbered(rest)
@@ -282,7 +283,10 @@ def _command(
     if (started := _started_by(found[0], run[2], folder, document, files)) is not None:
         return TypedCommand(started[0], "", started[2], started[1], document, line, 1)
     precision, variables = told[1] if told else "", tuple(_variables(words))
-    return TypedCommand(found[0], run[0], run[2], found[1], document, line, ranks, precision, variables=variables)
+    arguments = tuple(
+        os.path.relpath(each, found[1]) if each.startswith(f"{document.parent}/") else each for each in run[2]
+    )
+    return TypedCommand(found[0], run[0], arguments, found[1], document, line, ranks, precision, variables=variables)
 
 
 def _variables(words: Sequence[str]) -> Iterator[tuple[str, str]]:

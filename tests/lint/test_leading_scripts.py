@@ -191,7 +191,9 @@ def test_an_example_that_only_shows_the_model_comes_after_the_training_that_is_t
 
 
 def test_an_example_that_only_shows_the_model_comes_after_a_typed_training_that_may_lead_to_it(tmp_path):
-    table = f"import importlib\n\ndef main():\n    importlib.import_module(args.model).build().loss().backward()\n{MAIN}"
+    table = (
+        f"import importlib\n\ndef main():\n    importlib.import_module(args.model).build().loss().backward()\n{MAIN}"
+    )
     project(tmp_path, model=MODEL, main=table)
     shows = "```python\nimport torch\nfrom model import Net\nnet = Net()\nnet.eval()\nnet(torch.rand(1, 3))\n```\n"
     (tmp_path / "README.md").write_text(f"{shows}\n```\npython main.py --model model\n```\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from memlint.script.scales import num_scales
 from tests.script.isolated import needs
 from tests.script.running import run_text, stdout_of
 
@@ -763,3 +765,36 @@ def test_weights_that_are_set_part_by_part_are_no_mistake(tmp_path: Path) -> Non
     (workload,) = run_text(tmp_path, text).report.workloads
     assert workload.script is not None
     assert (workload.error, workload.script.happened) == (None, "trained")
+
+
+SCALES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+model = nn.Conv2d(3, 8, 3).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+rates = [0.5, 1, 1.5]
+for images in DataLoader(torch.zeros(64, 3, 32, 32), batch_size=16):
+    for rate in rates:
+        side = int(round(32 * rate))
+        model(nn.functional.interpolate(images.cuda(), size=(side, side))).sum().backward()
+        optimizer.step()
+        print(rate, flush=True)
+"""
+
+
+def test_a_training_on_several_scales_goes_on_to_the_largest(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, SCALES)
+    (workload,) = checked.report.workloads
+    assert stdout_of(checked).split() == ["0.5", "1", "1.5"]
+    assert workload.script is not None
+    assert workload.script.steps == 4  # the fourth has smaller images again
+
+
+def test_a_loop_over_other_things_than_scales_has_none() -> None:
+    assert num_scales(None) == 1
+    for number in (1, 2, 3):
+        assert num_scales(inspect.currentframe()) == 1, number  # it multiplies by nothing
+    for rate in (0.5, 1):
+        assert num_scales(inspect.currentframe()) == 2 * (rate * 2 > 0)

@@ -74,6 +74,11 @@ _FEW_GPUS = re.compile(
     r"\b(?:only|but|than|enough|at least (?!1\b)\d+)\b.*\b(?:GPUs?|CUDA devices?)\b", re.IGNORECASE | re.DOTALL
 )
 _SEVERAL = re.compile(r"\b(?!1\b)([1-9]\d{0,2})\b")
+_WITH_GPUS = re.compile(
+    r"([A-Za-z_][\w.]*)\s*(?:<=|==|>)\s*torch\.cuda\.device_count\(\)"
+    r"|torch\.cuda\.device_count\(\)\s*(?:>=|==|<)\s*([A-Za-z_][\w.]*)"
+)
+_LINES_OF_CHECK = 3
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
 _ONE_CHOICE = re.compile(r"Could not find '.*'\s+Available options in '([\w/]+)':\s+(\w+)\s+Config search path")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
@@ -125,10 +130,26 @@ def _amendment_of(error: BaseException) -> Amendment | None:
 def num_gpus_wanted(error: BaseException) -> int:
     """Return the number of GPUs that a program wants, two if it names none; zero if the error is another one."""
     text = text_of(error)
-    if not isinstance(error, ValueError | RuntimeError | AssertionError) or _FEW_GPUS.search(text) is None:
+    if not isinstance(error, ValueError | RuntimeError | AssertionError):
         return 0
+    if (compared := _compared_with_gpus(error)) > 1:
+        return compared
     wanted = _SEVERAL.search(text)
-    return 2 if wanted is None else int(wanted[1])
+    return 0 if _FEW_GPUS.search(text) is None else 2 if wanted is None else int(wanted[1])
+
+
+def _compared_with_gpus(error: BaseException) -> int:
+    """Return the number that the user's line that raised an error compares with that of the GPUs; zero without one."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if is_users(file := frame.f_code.co_filename):
+            around = "".join(linecache.getlines(file)[max(line - _LINES_OF_CHECK, 0) : line + _LINES_OF_CHECK])
+            match = _WITH_GPUS.search(around)
+            name, *rest = ((match[1] or match[2]) if match is not None else "").split(".")
+            with suppress(Exception):  # of an object of the script's, or a name that it does not have
+                number = functools.reduce(getattr, rest, {**frame.f_globals, **frame.f_locals}[name])
+                return number if type(number) is int else 0
+            return 0
+    return 0
 
 
 def changed_package(error: BaseException) -> str:
