@@ -127,10 +127,12 @@ class ProcessSetup:
         from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
         from memlint.script.named_modules import NamedModules  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
+        from memlint.script.sentences import tell_sentences_apart  # noqa: PLC0415 -- as above
         from memlint.script.trackers import silence_trackers, write_without_tensorflow  # noqa: PLC0415 -- as above
 
         set_variables(script)
         stand_in_for_plugins()
+        tell_sentences_apart()
         silence_trackers()
         write_without_tensorflow()
         file = Path(script.path or os.curdir).absolute()

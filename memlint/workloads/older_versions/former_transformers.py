@@ -7,6 +7,7 @@ version 5 says of tied weights.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -112,6 +113,11 @@ FORMER_METHODS_OF_TOKENIZERS: Mapping[str, Callable[..., Any]] = {
     "encode_plus": _encode_plus,
 }
 """Methods of every tokenizer by name."""
+FORMER_PROPERTIES_OF_TOKENIZERS: Mapping[str, Callable[..., Any]] = {
+    "additional_special_tokens": lambda tokenizer: tokenizer.extra_special_tokens,
+    "additional_special_tokens_ids": lambda tokenizer: tokenizer.extra_special_tokens_ids,
+}
+"""Properties of every tokenizer by name."""
 _TIED = "transformers takes no list of tied weights any more: each is tied to the embedding of the inputs"
 used: dict[str, None] = {}
 """Texts on what models and tokenizers have used since they run with version 5."""
@@ -119,9 +125,21 @@ used: dict[str, None] = {}
 
 def install() -> None:
     """Let transformers, where it is imported from now on, have what it had before."""
+    after_import("transformers.utils.import_utils", _execute_once)
     after_import("transformers.modeling_utils", _put_former_methods)
     after_import("transformers.tokenization_utils_base", _put_former_methods_of_tokenizers)
     after_import("transformers.models.auto.configuration_auto", _let_configs_be_replaced)
+
+
+def _execute_once(module: ModuleType) -> None:
+    """Let transformers read its own texts from the module that is there: a second one lacks what it was given."""
+    direct: Callable[..., ModuleType] = module.direct_transformers_import
+
+    @functools.wraps(direct)
+    def known(path: str, file: str = "__init__.py") -> ModuleType:
+        return sys.modules.get("transformers") or direct(path, file)
+
+    setattr(module, direct.__name__, known)
 
 
 def _put_former_methods(module: ModuleType) -> None:
@@ -173,8 +191,12 @@ def _let_configs_be_replaced(module: ModuleType) -> None:
 
 
 def _put_former_methods_of_tokenizers(module: ModuleType) -> None:
-    """Give tokenizers the methods that they lack."""
-    _put(module.PreTrainedTokenizerBase, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
+    """Give tokenizers the methods and properties that they lack."""
+    kind = module.PreTrainedTokenizerBase
+    _put(kind, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
+    if hasattr(kind, "_set_model_specific_special_tokens"):  # version 5, which has these as `extra_special_tokens`
+        for name, value in FORMER_PROPERTIES_OF_TOKENIZERS.items():
+            setattr(kind, name, property(value))
 
 
 def _put(kind: type, methods: Mapping[str, Callable[..., Any]], shown: str) -> None:
