@@ -72,6 +72,12 @@ class Placeholder:
 
     __ror__ = __or__
 
+    def __iadd__(self, _more: object) -> Placeholder:
+        """Go on while files are imported: a list of the package's gets more, as in `package.NAMES += ["own"]`."""
+        if not record.is_importing():
+            self._fail()
+        return self
+
     def __enter__(self) -> Placeholder:
         if record.kind_of(self._name) is None and not self._may_be_called((), {}):
             self._fail()
