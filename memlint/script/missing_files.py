@@ -87,6 +87,8 @@ _READERS = {
     "meshio": "mesh",
 }
 """The kind of data that a module reads from a file whose name says nothing."""
+_LIKE_OS = frozenset(("iopath",))
+"""Packages whose functions ask and open for the line that calls them."""
 _PLAIN_READERS = frozenset(
     (
         *(*_READERS, "polars", "pyarrow", "pycocotools", "torchvision", "torchaudio"),
@@ -531,7 +533,7 @@ def _reader() -> tuple[str, FrameType | None]:
         if name.startswith("importlib.metadata"):  # whose search path has entries that only finders know
             return "import", frame
         top = name.partition(".")[0]
-        if not is_memlint(path) and (not is_standard_library(path) or top in _READERS):
+        if not is_memlint(path) and top not in _LIKE_OS and (not is_standard_library(path) or top in _READERS):
             found = ("memmap" if name.endswith(".memmap") else top), frame
             if found[0] == "memmap":
                 break
@@ -605,11 +607,15 @@ def _text_of(path: str, line: int) -> str:
 
 
 def _asking() -> FrameType | None:
-    """Return the user's line that asks for a file by the standard library alone."""
+    """Return the user's line that asks for a file by the standard library, or by a package that does as `os` does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") in _OURS:
         frame = frame.f_back
-    while frame is not None and (is_standard_library(path := frame.f_code.co_filename) or path.startswith("<frozen")):
+    while frame is not None and (
+        is_standard_library(path := frame.f_code.co_filename)
+        or path.startswith("<frozen")
+        or str(frame.f_globals.get("__name__")).partition(".")[0] in _LIKE_OS
+    ):
         frame = frame.f_back
     return frame if frame is not None and is_users(frame.f_code.co_filename) else None
 

@@ -124,6 +124,7 @@ class ProcessSetup:
 
     def _expect_script(self, script: Script) -> None:
         """Let the script do without packages, and find its project as where that is installed or on PYTHONPATH."""
+        from memlint.script.counters import count_nothing  # noqa: PLC0415 -- as above
         from memlint.script.hydra_plugins import stand_in_for_plugins  # noqa: PLC0415 -- as above
         from memlint.script.named_modules import NamedModules  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
@@ -132,6 +133,7 @@ class ProcessSetup:
 
         set_variables(script)
         stand_in_for_plugins()
+        count_nothing()
         tell_sentences_apart()
         silence_trackers()
         write_without_tensorflow()

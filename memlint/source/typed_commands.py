@@ -284,7 +284,7 @@ def _command(
         return TypedCommand(started[0], "", started[2], started[1], document, line, 1)
     precision, variables = told[1] if told else "", tuple(_variables(words))
     arguments = tuple(
-        os.path.relpath(each, found[1]) if each.startswith(f"{document.parent}/") else each for each in run[2]
+        os.path.relpath(each, found[1]) if f"{each}/".startswith(f"{document.parent}/") else each for each in run[2]
     )
     return TypedCommand(found[0], run[0], arguments, found[1], document, line, ranks, precision, variables=variables)
 

@@ -207,6 +207,13 @@ def test_of_many_shell_scripts_the_one_nearest_to_the_defaults_comes_first(tmp_p
     assert leading(tmp_path)[0] == "train.py --task long"
 
 
+def test_a_shell_script_finds_what_lies_beside_it(tmp_path):
+    project(tmp_path, model=MODEL, train=TRAIN + "parser.add_argument('--cfg')\n")
+    shell = 'here=$(cd "$(dirname "$0")" && pwd)\npython train.py --cfg $here/config.yaml --out $(dirname $0)\n'
+    project(tmp_path, **{"exp/small/run.sh": shell, "exp/small/config.yaml": "batch: 2\n"})
+    assert leading(tmp_path)[0] == "train.py --cfg exp/small/config.yaml --out exp/small"
+
+
 def test_a_command_with_an_option_that_the_script_no_longer_has_comes_after_one_without(tmp_path):
     project(tmp_path, model=MODEL, train=TRAIN + "parser.add_argument('--use-amp')\n")
     (tmp_path / "README.md").write_text("```\npython train.py --amp\npython train.py --use-amp\n```\n")

@@ -453,3 +453,27 @@ def test_a_table_has_the_columns_that_its_reader_is_told(tmp_path: Path) -> None
     (workload,) = run_text(tmp_path, text, fake_data=True).report.workloads
     assert workload.script is not None
     assert (workload.error, workload.script.happened) == (None, "trained")
+
+
+def test_lines_are_checked_to_have_as_many_pieces_as_the_program_says(tmp_path):
+    (workload,) = run_text(
+        tmp_path,
+        """\
+        import torch
+        SEPARATOR = ";"
+        numbers = []
+        with open("data/train.csv") as file:
+            for line in file.read().splitlines():
+                assert len(line.split(SEPARATOR)) == 2
+                path, label = line.split(SEPARATOR)
+                numbers.append(int(label))
+        model = torch.nn.Linear(3, 3).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number in numbers:
+            model(torch.zeros(4, 3, device="cuda")).sum().backward()
+            optimizer.step()
+        """,
+    ).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert not any("passed over" in each.text for each in workload.assumptions)

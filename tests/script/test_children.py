@@ -258,3 +258,13 @@ def test_a_process_that_ends_before_its_first_step_is_judged_as_the_script_itsel
         assert workload.script is not None, workload.error
         assert workload.script.happened == "built"
         assert workload.estimate is not None
+
+
+def test_a_spawned_process_finds_a_gpu_for_each(tmp_path: Path) -> None:
+    counted = TRAINING.replace(
+        "    torch.cuda.set_device", "    assert torch.cuda.device_count() == 4\n    torch.cuda.set_device"
+    )
+    workload = workload_of(run(tmp_path, SPAWN, training=counted))
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert not any("passed over" in each.text for each in workload.assumptions)

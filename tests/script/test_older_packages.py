@@ -654,3 +654,30 @@ def test_a_trainer_of_trl_takes_its_settings_as_arguments_and_gives_texts_as_lon
     assert workload.script is not None
     assert workload.script.happened == "trained"
     assert "4 96" in stdout_of(checked).splitlines()
+
+
+def test_names_that_transformers_no_longer_has_are_there_behind_an_import_of_a_model(tmp_path: Path) -> None:
+    text = """
+    from transformers.models.t5.modeling_t5 import T5Stack
+    from transformers import BeamScorer, NameOfAnotherTime
+    from torch import nn
+    import torch
+
+    class Net(nn.Linear):
+        pass
+    """
+    text += TRAINING.replace("Net()", "Net(32, 2)").replace(", correct_bias=True", "")
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert not any("passed over" in each.text for each in workload.assumptions)
+
+
+def test_a_tokenizer_has_the_special_tokens_that_a_program_added_as_before_version_5(tmp_path: Path) -> None:
+    text = """
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[ENC]"]})
+    print(tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids[0] == len(tokenizer) - 1)
+    """
+    assert stdout_of(run_text(tmp_path, text)).split("\n")[0] == "['[ENC]'] True"

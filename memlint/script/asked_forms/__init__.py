@@ -24,7 +24,7 @@ from memlint.script.asked_forms.files import (
 )
 from memlint.script.asked_forms.keys import of_columns, of_key
 from memlint.script.asked_forms.kinds import of_list, of_merged, of_message, of_number, of_numbers
-from memlint.script.asked_forms.pieces import of_index, of_unpacking
+from memlint.script.asked_forms.pieces import of_counted_pieces, of_index, of_unpacking
 from memlint.script.asked_forms.sizes import (
     of_length,
     of_odd_sides,
@@ -82,6 +82,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (ValueError, of_validation),
     (Exception, of_message),
     (ValueError, of_unpacking),
+    (AssertionError, of_counted_pieces),
     (ValueError, of_list),
     (TypeError, of_number),
     (TypeError, of_type),

@@ -34,6 +34,15 @@ def of_unpacking(at: Failure) -> bool:
     return _of_unpacked_rows(wanted)
 
 
+def of_counted_pieces(at: Failure) -> bool:
+    """A line is checked to have so many pieces: `assert len(line.split(",")) == 2`."""
+    for each in at.enclosing(ast.Assert):
+        match each.test:
+            case ast.Compare(ast.Call(ast.Name("len"), [source]), [ast.Eq()], [ast.Constant(int(wanted))]):
+                return _widen(at, at.value(source), wanted, source, exactly=True)
+    return False
+
+
 def _of_unpacked_rows(wanted: int) -> bool:
     """A loop over the rows of a table takes each apart: it is one without a head, with as many columns of words."""
     place = next(reversed(forms.made), "")
