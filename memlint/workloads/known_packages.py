@@ -93,7 +93,7 @@ _QUIET = """
     structlog swanlab tensorboard tensorboardX tensorboard_logger termcolor torchinfo torchsummary torchviz
     trackio typeguard visdom viztracer wandb wordcloud
 """
-_PROGRESS = "alive_progress enlighten fastprogress progress progressbar rich tqdm"
+_PROGRESS = "alive_progress enlighten fastprogress prefetch_generator progress progressbar rich tqdm"
 _METRIC = """
     bert_score calflops editdistance evaluate jiwer motmetrics nltk.translate ptflops pycocoevalcap pycocotools.cocoeval
     pystoi pesq rouge rouge_score sacrebleu seqeval sklearn.metrics thop
@@ -103,7 +103,7 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_PROGRESS.split(), "progress"),
     **dict.fromkeys(_METRIC.split(), "metric"),
 }
-"""Loggers, trackers, plots, clients of clouds, decorators that check types, progress bars and metrics."""
+"""Loggers, trackers, plots, clients of clouds, decorators that check types, progress bars, metrics, and what reads ahead."""
 
 
 def kind_of(name: str) -> Kind | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from memlint.script.asked_forms.changes import add, column_with, is_frame, number, tainted, value_at, whole_file
 from memlint.script.asked_forms.keys import columns
-from memlint.script.forms import DATA_SET, Value, forms
+from memlint.script.forms import DATA_SET, ITEM, Value, forms
 
 if TYPE_CHECKING:
     from memlint.script.failures import Failure
@@ -41,11 +41,21 @@ def of_attribute(at: Failure) -> bool:
         return True
     place_and_path = next(tainted(obj), None)
     if place_and_path is None:
-        return False
+        return name in _OF_MAPPINGS and isinstance(obj, str) and _listed(at)
     if isinstance(obj, str) and name in _OF_MAPPINGS:
         value_at(*place_and_path).kind = "row"
         return True
     return name in _OF_TENSORS and number(at, *place_and_path)
+
+
+def _listed(at: Failure) -> bool:
+    """The loop around goes through the letters of a text, which is a list of rows."""
+    names = [each.id for each in ast.walk(at.node) if isinstance(each, ast.Name)]
+    for whole in (each for name in names for each in at.looped(name) if isinstance(each, str)):
+        if (place_and_path := next(tainted(whole), None)) is not None:
+            value_at(place_and_path[0], (*place_and_path[1], ITEM)).kind = "row"
+            return True
+    return False
 
 
 def _classes(at: Failure) -> bool:

@@ -231,7 +231,7 @@ for _use in ("lt", "gt", "le", "ge"):
 
 
 class _Progress(_Quiet):
-    """A progress bar: it gives what it was made for."""
+    """A progress bar, or what reads ahead: it gives what it was made for."""
 
     def __init__(self, name: str, items: Iterable[Any]) -> None:
         super().__init__(name)
@@ -239,6 +239,9 @@ class _Progress(_Quiet):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
+
+    def __next__(self) -> Any:
+        return next(self._items)
 
     def __len__(self) -> int:
         return len(self._items)
