@@ -103,7 +103,7 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_PROGRESS.split(), "progress"),
     **dict.fromkeys(_METRIC.split(), "metric"),
 }
-"""Loggers, trackers, plots, clients of clouds, decorators that check types, progress bars, metrics, and what reads ahead."""
+"""Loggers, trackers, plots, clients of clouds, checks of types, progress bars, metrics, and what reads ahead."""
 
 
 def kind_of(name: str) -> Kind | None:
