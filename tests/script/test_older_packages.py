@@ -681,3 +681,34 @@ def test_a_tokenizer_has_the_special_tokens_that_a_program_added_as_before_versi
     print(tokenizer.additional_special_tokens, tokenizer.additional_special_tokens_ids[0] == len(tokenizer) - 1)
     """
     assert stdout_of(run_text(tmp_path, text)).split("\n")[0] == "['[ENC]'] True"
+
+
+def test_a_copy_of_a_model_for_version_4_has_its_rotary_positions_and_its_flash_attention(tmp_path: Path) -> None:
+    text = """
+    from transformers import LlamaConfig, PreTrainedModel
+    from torch import nn
+    import torch
+
+    class Net(PreTrainedModel):
+        config_class = LlamaConfig
+        _supports_flash_attn_2 = True
+
+        def __init__(self, config):
+            super().__init__(config)
+            assert config.rope_scaling is None
+            self.layer = nn.Linear(int(config.rope_theta), 2)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    assert Net._supports_flash_attn and not PreTrainedModel._supports_flash_attn
+    scaled = LlamaConfig(rope_theta=64.0, rope_scaling={"rope_type": "linear", "factor": 2.0})
+    model = Net(LlamaConfig(rope_theta=32.0)).cuda()
+    print(scaled.rope_theta, scaled.rope_scaling["type"], scaled.rope_scaling["factor"])
+    """
+    text += TRAINING.replace("model = Net().cuda()", "").replace(", correct_bias=True", "")
+    checked = run_text(tmp_path, text)
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert stdout_of(checked).split() == ["64.0", "linear", "2.0"]

@@ -18,6 +18,26 @@ from memlint.base.after_import import after_import
 
 Tensor = torch.Tensor
 
+
+class _RopeTheta:
+    """The base of rotary positions; a config may have one of its own."""
+
+    def __get__(self, config: Any, _kind: type) -> float:
+        return float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0))
+
+
+class _SupportsFlashAttention:
+    def __get__(self, _model: Any, kind: type) -> bool:
+        return getattr(kind, "_supports_flash_attn_2", False)
+
+
+def _rope_scaling(config: Any) -> dict[str, Any] | None:
+    """Return how rotary positions are scaled, with the name that it had; None where they are not."""
+    parameters = config.rope_parameters or {}
+    kind = parameters.get("rope_type", "default")
+    return None if kind == "default" else {"type": kind, **parameters}
+
+
 FORMER_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(
         (
@@ -31,6 +51,7 @@ FORMER_SETTINGS: Mapping[str, Any] = {
     ),
     "tie_word_embeddings": True,
     "pruned_heads": {},
+    "rope_theta": _RopeTheta(),
 }
 """Settings of every config by name, with their values where nothing else was said."""
 
@@ -39,6 +60,8 @@ def put_former_settings(config: type) -> None:
     """Give the class of all configs the settings that it lacks."""
     for name in (each for each in FORMER_SETTINGS if not hasattr(config, each)):
         setattr(config, name, FORMER_SETTINGS[name])
+    if isinstance(scaling := vars(config).get("rope_scaling"), property):
+        setattr(config, "rope_scaling", scaling.getter(_rope_scaling))  # noqa: B010 -- of version 5
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -150,6 +173,8 @@ def _put_former_methods(module: ModuleType) -> None:
     """
     kind: Any = module.PreTrainedModel
     _put(kind, FORMER_METHODS, "models")
+    if vars(kind).get("_supports_flash_attn") is False:  # each class of version 4 says so under its former name
+        kind._supports_flash_attn = _SupportsFlashAttention()
     if not hasattr(kind, "get_expanded_tied_weights_keys"):
         return
     init, expand = kind.init_weights, kind.get_expanded_tied_weights_keys
