@@ -22,13 +22,13 @@ OF_OTHERS = frozenset(
 
     _verify_loop_configurations _attn_implementation _name_or_path _check_and_adjust_attn_implementation _TYPES _find_shared_tensors
     _has_ops _batched_nms_vanilla _file_openers _download _process _validate_multiple_optimizers_support
-    _built_with_cuda _lib _row _rowptr _rowcount _colptr _colcount _csr2csc _csc2csr
+    _supports_flash_attn _supports_flash_attn_2 _get_scoped_trace_graph _built_with_cuda _lib _row _rowptr _rowcount _colptr _colcount _csr2csc _csc2csr
 
     _tables_of_used
     """.split()  # noqa: SIM905
 )
-"""Names of Python, of other packages (Lightning, transformers, safetensors, xFormers, torch_sparse, torchvision, NumPy,
-torch_geometric), and of memlint."""
+"""Names of Python, of other packages (Lightning, transformers, fvcore, safetensors, xFormers, torch_sparse, NumPy,
+torchvision, torch_geometric), and of memlint."""
 IN_TEXTS = frozenset({"_record_memory_history", "_indices"})
 """Words that are looked for in the text of programs, and in names of inputs."""
 

@@ -219,7 +219,7 @@ def _put_former_methods_of_tokenizers(module: ModuleType) -> None:
     """Give tokenizers the methods and properties that they lack."""
     kind = module.PreTrainedTokenizerBase
     _put(kind, FORMER_METHODS_OF_TOKENIZERS, "tokenizers")
-    if hasattr(kind, "_set_model_specific_special_tokens"):  # version 5, which has these as `extra_special_tokens`
+    if "additional_special_tokens" not in kind.SPECIAL_TOKENS_ATTRIBUTES:  # version 5 has them as extra tokens
         for name, value in FORMER_PROPERTIES_OF_TOKENIZERS.items():
             setattr(kind, name, property(value))
 
