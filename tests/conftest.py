@@ -71,6 +71,14 @@ def template_of_pythons() -> Template | None:
     return start_template() if sys.platform == "linux" else None
 
 
+@pytest.fixture(autouse=True)
+def same_search_path() -> Iterator[None]:
+    """Take back what a test did to the search path for modules."""
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
 @pytest.fixture
 def copied_pythons(template_of_pythons: Template | None) -> Iterator[None]:
     """Let Pythons that `subprocess` starts be copies of one that has imported PyTorch and memlint.

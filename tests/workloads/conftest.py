@@ -35,10 +35,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(autouse=True)
 def fresh_imports() -> Iterator[None]:
-    """Forget what a test imported, and where from."""
-    modules, path = set(sys.modules), list(sys.path)
+    """Forget what a test imported."""
+    modules = set(sys.modules)
     yield
-    sys.path[:] = path
     for name in set(sys.modules) - modules:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and "pytest-" in str(file):
