@@ -87,6 +87,9 @@ class Spaces(NamedTuple):
         return observations, box(-limit, limit, (size,), np.float32)
 
 
+_SEEN_FROM_ABOVE = {"carracing": Spaces((96, 96, 3), np.uint8, (3, 1.0), 1000)}
+
+
 def spaces_of(name: str) -> Spaces | None:
     """Return the spaces of an environment; None where no page states them."""
     base, _, version = name.removeprefix("ALE/").rpartition("-v")
@@ -96,6 +99,8 @@ def spaces_of(name: str) -> Spaces | None:
         shape = _RAM if base.endswith("-ram") else SCREEN
         return Spaces(shape, np.uint8, _NUM_ACTIONS[game], _MOST_OF_GAME)
     first = base.partition("-")[0].lower()  # `hopper-medium-v2` is data of a Hopper
+    if first in _SEEN_FROM_ABOVE:
+        return _SEEN_FROM_ABOVE[first]
     base = next((each for each in (*_DISCRETE, *_CONTINUOUS, *_BY_VERSION) if each.lower() == first), base)
     if base in _DISCRETE:
         size, num, most = _DISCRETE[base]

@@ -118,7 +118,8 @@ def mean_of(output: object, model: nn.Module | None = None) -> torch.Tensor:
 
     `model` is the one that gave them; an error names its `forward`.
     """
-    if dataclasses.is_dataclass(output) and not isinstance(output, Mapping):
+    is_record = dataclasses.is_dataclass(output) and not isinstance(output, Mapping)
+    if is_record or isinstance(output, torch.distributions.Distribution):
         output = vars(output)
     tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not tensors:

@@ -28,6 +28,7 @@ def assumed(monkeypatch):
         ("Ant-v4", (27,), (8,)),
         ("Pendulum-v1", (3,), (1,)),
         ("BipedalWalkerHardcore-v3", (24,), (4,)),
+        ("CarRacing-v3", (96, 96, 3), (3,)),
         ("hopper-medium-v2", (11,), (3,)),
         ("halfcheetah-medium-expert-v2", (17,), (6,)),
     ],

@@ -183,6 +183,10 @@ def test_the_mean_reaches_every_output_that_needs_a_gradient():
     mean_of({"a": first, "b": [second, torch.ones(1)]}).backward()
     assert first.grad is not None
     assert second.grad is not None
+    location, scale = torch.zeros(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    mean_of(torch.distributions.Normal(location, scale)).backward()
+    assert location.grad is not None
+    assert scale.grad is not None
     with pytest.raises(WorkloadError, match="no tensor that needs a gradient"):
         mean_of(torch.ones(2))
     with pytest.raises(WorkloadError, match=r"needs a gradient \(.*linear\.py:\d+\)"):
