@@ -15,12 +15,16 @@ _MODEL_OPTION = re.compile(
 
 
 def has_option(text: str, command: TypedCommand, word: str) -> bool:
-    """Return True if a script with this text may have the option of a word of its command, such as `--lr=0.1`."""
+    """Return True if a script with this text may have the option of a word of its command, such as `--lr=0.1`.
+
+    argparse takes the beginning of an option for it, if no other one begins so.
+    """
     option = word.partition("=")[0]
     names = (each.partition("=")[0] for each in command.arguments if each.startswith("--") or "=" in each)
     if "add_argument(" not in text or ("parse_known_args" in text and any("." in each for each in names)):
         return True
-    return f'"{option}"' in text or f"'{option}'" in text
+    begins_so = set(re.findall(rf"[\"']({re.escape(option)}[\w-]*)[\"']", text))
+    return option in begins_so or len(begins_so) == 1
 
 
 def model_option(text: str) -> tuple[str, str, str]:

@@ -207,6 +207,14 @@ def test_of_many_shell_scripts_the_one_nearest_to_the_defaults_comes_first(tmp_p
     assert leading(tmp_path)[0] == "train.py --task long"
 
 
+@pytest.mark.parametrize(("options", "first"), [("'--layers'", "a"), ("'--layers', '--layering'", "b")])
+def test_an_option_is_known_by_its_beginning_if_no_other_one_begins_so(tmp_path, options, first):
+    added = "".join(f"parser.add_argument({each})\n" for each in options.split(", "))
+    project(tmp_path, model=MODEL, a=TRAIN + added, b=TRAIN + "parser.add_argument('--depth')\n")
+    (tmp_path / "README.md").write_text("```\npython a.py --layer 3\npython b.py --depth 3\n```\n")
+    assert leading(tmp_path)[0].startswith(f"{first}.py")
+
+
 def test_a_shell_script_finds_what_lies_beside_it(tmp_path):
     project(tmp_path, model=MODEL, train=TRAIN + "parser.add_argument('--cfg')\n")
     shell = 'here=$(cd "$(dirname "$0")" && pwd)\npython train.py --cfg $here/config.yaml --out $(dirname $0)\n'
