@@ -29,6 +29,7 @@ class Amendment(NamedTuple):
         "attribute",
         "keyword",
         "positional",
+        "by_name",
         "default",
         "none",
         "option",

@@ -40,11 +40,13 @@ def of_key(at: Failure) -> bool:
 
 def of_columns(at: Failure) -> bool:
     """The reader of a table was told columns that it does not have: `index_col`, `usecols`, a format's columns."""
-    index = re.match(r"Index (.+) invalid$|Missing column provided to 'parse_dates': '(.+)'$", at.text)
+    one = re.match(
+        r"Index (.+) invalid$|Missing column provided to 'parse_dates': '(.+)'$|Column '(.+)' doesn't exist\.$", at.text
+    )
     if of_set := re.match(r"Columns (\[.*?\]) not in the dataset", at.text):
         return columns(at, re.findall(r"'([^']+)'", of_set[1]))
     is_used = "expected but not found" in at.text
-    names = [index[1] or index[2]] if index is not None else _names_in(at.text) if is_used else []
+    names = [one[one.lastindex or 0]] if one is not None else _names_in(at.text) if is_used else []
     return bool(names) and columns(at, names)
 
 

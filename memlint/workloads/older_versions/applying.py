@@ -273,6 +273,26 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
 
 
+def _with_names(path: str, module: ModuleType) -> None:
+    """Let a function or method take by their places what it takes by their names alone."""
+    *owners, name = path.split(".")
+    holder: Any = functools.reduce(getattr, owners, module)
+    function = vars(holder)[name]
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    num = sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        more = dict(zip(names, arguments[num:], strict=False))
+        if more:
+            takes = f"{installed_version(module.__name__.partition('.')[0])} takes {', '.join(more)} of {path}"
+            _texts[f"{takes} by name: they are taken in its order"] = None
+        return function(*arguments[:num], **more, **named)
+
+    setattr(holder, name, call)
+
+
 def _without_positional(path: str, module: ModuleType) -> None:
     """Let a method take a number for its second argument, which had another meaning: it is left out."""
     kind, name = path.split(".")
@@ -486,6 +506,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "attribute": _put_attribute,
     "keyword": _without_keyword,
     "positional": _without_positional,
+    "by_name": _with_names,
     "default": _with_default,
     "none": _with_value,
     "config": with_paths_of_configs,

@@ -49,6 +49,10 @@ from memlint.workloads.placeholders.second_import import failing_package
 
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _REFUSED = re.compile(r"^([\w.<>]+)\(\) (?:takes|got an unexpected|got multiple) ")
+_BY_NAME = re.compile(
+    r"^([\w.<>]+)\(\) takes (\d+) positional arguments? but (\d+) "
+    r"(?:positional arguments? \(and \d+ keyword-only arguments?\) )?(?:was|were) given"
+)
 _UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 _NO_ATTRIBUTE = re.compile(r"module '?([\w.]+)'? has no attribute '?(\w+)'?|`(np)\.(\w+)` was removed")
@@ -410,6 +414,16 @@ def _of_positional(error: BaseException, _match: re.Match[str]) -> Amendment | N
     return None
 
 
+def _of_names(error: BaseException, qualname: str, num_more: int) -> Amendment | None:
+    """An installed function takes by their names alone what it took by their places, as librosa's do since 0.10."""
+    function = _refusing_function(error, qualname)
+    if function is None or not is_installed_package(str(function.__module__)):
+        return None
+    kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+    has_names = kinds.count(inspect.Parameter.KEYWORD_ONLY) >= num_more
+    return Amendment("by_name", function.__module__, qualname) if has_names else None
+
+
 def _is_passed_by_a_package(error: BaseException, keyword: str) -> bool:
     """Return True if an installed package that the user's code has called passes the argument back to the user's.
 
@@ -535,6 +549,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (AttributeError, _RENAMED, lambda error, match: _of_name(error, _module_raising(error), match[1])),
     (AttributeError, _NO_WORDS, _of_default),
     (TypeError, _NO_ARGUMENTS, _of_positional),
+    (TypeError, _BY_NAME, lambda error, match: _of_names(error, match[1], int(match[3]) - int(match[2]))),
     (TypeError, _NO_INDEX, _of_loader_index),
     (TypeError, _UNEXPECTED, lambda error, match: _of_keyword(error, match[1], match[2])),
     (NotImplementedError, _NO_HOOK, lambda error, match: Amendment("hook", _module_raising(error), match[1])),
