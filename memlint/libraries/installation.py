@@ -18,6 +18,7 @@ from memlint.libraries import (
     gym,
     hub_kernels,
     mpi4py,
+    nvml,
     own_ops,
     torchao,
     torchvision,
@@ -58,7 +59,8 @@ def _install() -> None:
     finder = Finder(LIBRARIES, Plugins())
     hub_kernels.install(finder.use)
     finder.install()
-    for module in (triton, bitsandbytes, compiled_kernels, torchao, torchvision, deepspeed, xformers, extensions):
+    with_kernels = triton, bitsandbytes, compiled_kernels, torchao, torchvision, deepspeed, xformers, extensions
+    for module in (*with_kernels, nvml):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

@@ -71,3 +71,12 @@ def test_a_training_goes_on_behind_a_package_that_lacks_what_it_needs(
     assert not any("passed over" in each.text for each in workload.assumptions)
     assert any("every full stop" in each.text for each in workload.assumptions) == (name == "punkt")
     assert stdout_of(checked).split() == (["0"] if name == "jit_analysis" else [])
+
+
+def test_nvml_answers_for_the_simulated_gpu(tmp_path: Path) -> None:
+    write(
+        tmp_path, "def nvmlInit(): raise OSError('no driver')\ndef nvmlDeviceGetMemoryInfo(handle): ...\n", "pynvml.py"
+    )
+    text = "import pynvml, torch\npynvml.nvmlInit()\nmemory = pynvml.nvmlDeviceGetMemoryInfo(0)\n"
+    checked = run_text(tmp_path, text + "print(memory.total == torch.cuda.mem_get_info()[1], memory.used > 0)\n")
+    assert stdout_of(checked).split() == ["True", "True"]

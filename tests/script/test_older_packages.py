@@ -593,6 +593,7 @@ SEVERAL = """
     import os
     import torch
     import torch.multiprocessing as mp
+    from types import SimpleNamespace
 
     def train(rank, size):
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
@@ -605,13 +606,20 @@ SEVERAL = """
 
     if __name__ == "__main__":
         number = torch.cuda.device_count()
-        assert number >= 2, f"Requires at least 2 GPUs to run, but got {number}."
+        CHECK
         mp.spawn(train, args=(number,), nprocs=number)
 """
 
 
-def test_a_script_that_wants_several_gpus_is_the_first_of_them(tmp_path: Path) -> None:
-    (workload,) = run_text(tmp_path, SEVERAL).report.workloads
+@pytest.mark.parametrize(
+    "check",
+    [
+        'assert number >= 2, f"Requires at least 2 GPUs to run, but got {number}."',
+        'size = SimpleNamespace(gpus=2); assert size.gpus <= torch.cuda.device_count(), "more than there are"',
+    ],
+)
+def test_a_script_that_wants_several_gpus_is_the_first_of_them(tmp_path: Path, check: str) -> None:
+    (workload,) = run_text(tmp_path, SEVERAL.replace("CHECK", check)).report.workloads
     assert (workload.error, workload.batch) == (None, 8)
     assert workload.script is not None
     assert workload.script.happened == "trained"
@@ -712,3 +720,20 @@ def test_a_copy_of_a_model_for_version_4_has_its_rotary_positions_and_its_flash_
     assert workload.script is not None
     assert (workload.error, workload.script.happened) == (None, "trained")
     assert stdout_of(checked).split() == ["64.0", "linear", "2.0"]
+
+
+@needs("scipy")
+def test_a_function_takes_by_place_what_it_takes_by_name_alone(tmp_path: Path) -> None:
+    text = """
+    import torch
+    from scipy.signal.windows import general_hamming
+
+    width = len(general_hamming(32, 0.5, True, None, None))
+    model = torch.nn.Linear(width, 2).cuda()
+    """
+    text += TRAINING.replace("model = Net().cuda()", "").replace(", correct_bias=True", "")
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    texts = [each.text for each in workload.assumptions]
+    assert any("takes xp, device of general_hamming by name: they are taken in its order" in each for each in texts)

@@ -310,7 +310,12 @@ read("PROJECT_OF_TEST")
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"), [("Requested 4 processes, but only 1 GPUs are available.", 4), ("not enough GPUs", 2)]
+    ("text", "ranks"),
+    [
+        ("Requested 4 processes, but only 1 GPUs are available.", 4),
+        ("DEVICE_NUM = 4, but torch.cuda.device_count() = 1", 4),
+        ("not enough GPUs", 2),
+    ],
 )
 def test_a_program_that_wants_several_gpus_is_to_be_run_with_ranks(text, ranks):
     assert f" --ranks {ranks}" in what_to_do(ValueError(text))

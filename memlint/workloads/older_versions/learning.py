@@ -50,7 +50,7 @@ from memlint.workloads.placeholders.second_import import failing_package
 _UNEXPECTED = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'")
 _REFUSED = re.compile(r"^([\w.<>]+)\(\) (?:takes|got an unexpected|got multiple) ")
 _BY_NAME = re.compile(
-    r"^([\w.<>]+)\(\) takes (\d+) positional arguments? but (\d+) "
+    r"^([\w.<>]+)\(\) takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) "
     r"(?:positional arguments? \(and \d+ keyword-only arguments?\) )?(?:was|were) given"
 )
 _UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
@@ -75,7 +75,8 @@ _NO_TASK = re.compile(r"missing 1 required positional argument: 'task'$")
 _NO_OPTIONAL = re.compile("^'?optional arguments'?$")
 _NO_DEVICES = re.compile(r"`Trainer\(devices=['\"]([\d, ]+)['\"]\)` value is not a valid input using cuda")
 _FEW_GPUS = re.compile(
-    r"\b(?:only|but|than|enough|at least (?!1\b)\d+)\b.*\b(?:GPUs?|CUDA devices?)\b", re.IGNORECASE | re.DOTALL
+    r"\b(?:only|but|than|enough|at least (?!1\b)\d+)\b.*\b(?:GPUs?|CUDA devices?|device_count)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 _SEVERAL = re.compile(r"\b(?!1\b)([1-9]\d{0,2})\b")
 _WITH_GPUS = re.compile(
