@@ -49,6 +49,7 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
+_NAMES = "names"
 _TIMES_LENGTHENED = 16
 _FEWEST_LETTERS = 4
 """Letters of a name by which a file is known."""
@@ -137,7 +138,7 @@ class Lines(Sequence[Mapping[str, str]]):
         return {"": self._separator.join(line), **{str(number): word for number, word in enumerate(line)}}
 
 
-_MADE = re.compile(r"(?:train|val|test)_\d{6}")
+_MADE = re.compile(r"(?:(?:train|val|test)_)?\d{6}")
 """Names of the files that are made up for a folder, all of which are alike."""
 
 
@@ -246,6 +247,18 @@ class Forms:
     def num_files(self) -> int:
         """The number of files that are made up for a pattern, or for each split in a folder."""
         return _NUM_FILES * self.num_rows // _NUM_ROWS
+
+    @property
+    def has_numbered_files(self) -> bool:
+        """True if the names of files in folders are numbers."""
+        return self.asked.get(_NAMES, Form()).kind == "numbers"
+
+    def number_files(self) -> bool:
+        """Let the names of files in folders be numbers; False if they are."""
+        if self.has_numbered_files:
+            return False
+        self.asked.setdefault(_NAMES, Form()).kind = "numbers"
+        return True
 
     @property
     def sampling_rate(self) -> int:

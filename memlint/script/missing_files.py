@@ -21,7 +21,7 @@ import shutil
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -307,7 +307,7 @@ class MissingFiles:
         suffix = _suffix_asked_for() if end is None else end["end"] or f".{end['suffix']}"
         chosen = dict.fromkeys(_BEGINNING.findall(_choosing_lines()))
         names = _known_names(place, "" if chosen else suffix)
-        names = names or [f"{each}_{i:06}{suffix}" for each in chosen or _SPLITS for i in range(forms.num_files)]
+        names = names or _made_names(chosen or _SPLITS, suffix)
         self._make_blanks(os.path.join(place, name) for name in names)  # noqa: PTH118 -- as the overlay has it
         replaced = f"replaced by one of {len(names)} files such as {names[0]}"
         self._report_folder(place, shown, f"the folder {shown} {why}: {replaced}")
@@ -690,6 +690,12 @@ def _replaces(node: ast.Try, handler: ast.ExceptHandler) -> bool:
         for body in (node.body, handler.body)
     )
     return bool(given & instead)
+
+
+def _made_names(beginnings: Iterable[str], suffix: str) -> list[str]:
+    """Return the names of files that are made up for a folder: a beginning with a number, or the number alone."""
+    names = [f"{each}_{i:06}{suffix}" for each in beginnings for i in range(forms.num_files)]
+    return [f"{i:06}{suffix}" for i in range(len(names))] if forms.has_numbered_files else names
 
 
 def _lists_inside() -> bool:

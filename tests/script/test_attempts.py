@@ -477,3 +477,24 @@ def test_lines_are_checked_to_have_as_many_pieces_as_the_program_says(tmp_path):
     assert workload.script is not None
     assert (workload.error, workload.script.happened) == (None, "trained")
     assert not any("passed over" in each.text for each in workload.assumptions)
+
+
+@needs("PIL")
+def test_names_of_files_that_are_read_as_numbers_are_numbers(tmp_path):
+    (workload,) = run_text(
+        tmp_path,
+        """\
+        import torch
+        from pathlib import Path
+        from PIL import Image
+        frames = sorted(Path("data/frames").iterdir(), key=lambda each: int(each.stem))
+        model = torch.nn.Linear(3, 3).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for frame in frames[:4]:
+            model(torch.zeros(*Image.open(frame).size, 3, device="cuda")).sum().backward()
+            optimizer.step()
+        """,
+    ).report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert not any("passed over" in each.text for each in workload.assumptions)

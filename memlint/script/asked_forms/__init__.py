@@ -19,6 +19,7 @@ from memlint.script.asked_forms.files import (
     of_folder,
     of_json,
     of_listed_images,
+    of_numbered_files,
     of_paths,
     of_pickle,
 )
@@ -63,6 +64,7 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (IsADirectoryError, of_folder),
     (Exception, of_pickle),
     (Exception, of_length),
+    (ValueError, of_numbered_files),
     ((IndexError, TypeError, AssertionError, AttributeError), of_record),
     (ValueError, of_reshaped),
     ((ValueError, IndexError), of_rows),

@@ -68,6 +68,14 @@ _NO_IMAGES = re.compile(
 """Messages on what should be images and is none."""
 
 
+def of_numbered_files(at: Failure) -> bool:
+    """The name of a file in a folder is read as a number."""
+    return _NO_NUMBER.search(at.text) is not None and forms.number_files()
+
+
+_NO_NUMBER = re.compile(r"invalid literal for int\(\) with base 10: '(?:train|val|test)_\d{6}\b")
+
+
 def of_json(at: Failure) -> bool:
     """A file, or each of its lines, is read as JSON."""
     if type(at.error).__name__ != "JSONDecodeError" or not forms.made:
