@@ -27,6 +27,8 @@ class _RopeTheta:
 
 
 class _SupportsFlashAttention:
+    """True for a class that says so under the name of version 4."""
+
     def __get__(self, _model: Any, kind: type) -> bool:
         return getattr(kind, "_supports_flash_attn_2", False)
 

@@ -139,21 +139,23 @@ def num_gpus_wanted(error: BaseException) -> int:
         return 0
     if (compared := _compared_with_gpus(error)) > 1:
         return compared
+    if _FEW_GPUS.search(text) is None:
+        return 0
     wanted = _SEVERAL.search(text)
-    return 0 if _FEW_GPUS.search(text) is None else 2 if wanted is None else int(wanted[1])
+    return 2 if wanted is None else int(wanted[1])
 
 
 def _compared_with_gpus(error: BaseException) -> int:
-    """Return the number that the user's line that raised an error compares with that of the GPUs; zero without one."""
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if is_users(file := frame.f_code.co_filename):
-            around = "".join(linecache.getlines(file)[max(line - _LINES_OF_CHECK, 0) : line + _LINES_OF_CHECK])
-            match = _WITH_GPUS.search(around)
-            name, *rest = ((match[1] or match[2]) if match is not None else "").split(".")
-            with suppress(Exception):  # of an object of the script's, or a name that it does not have
-                number = functools.reduce(getattr, rest, {**frame.f_globals, **frame.f_locals}[name])
-                return number if type(number) is int else 0
-            return 0
+    """Return the number that the user's code that raises an error compares with that of the GPUs; zero without one."""
+    *_, (frame, line) = ((None, 0), *traceback.walk_tb(error.__traceback__))
+    if frame is None or not is_users(file := frame.f_code.co_filename):
+        return 0
+    around = "".join(linecache.getlines(file)[max(line - _LINES_OF_CHECK, 0) : line + _LINES_OF_CHECK])
+    match = _WITH_GPUS.search(around)
+    name, *rest = ((match[1] or match[2]) if match is not None else "").split(".")
+    with suppress(Exception):  # of an object of the script's, or a name that it does not have
+        number = functools.reduce(getattr, rest, {**frame.f_globals, **frame.f_locals}[name])
+        return number if type(number) is int else 0
     return 0
 
 
