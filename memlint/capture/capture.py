@@ -77,6 +77,8 @@ class ScriptFacts:
     """Message, hint and traceback, where the run is less than was asked for."""
     stop: tuple[str, str, tuple[str, ...]] | None = None
     """The same of what ended a script before its first step, where memlint then took one."""
+    lacks: str = ""
+    """The package or the model that was missing then."""
     lacks_data: bool = False
     """True if it ended before its first step, had asked for what is not there, and fake data may be made up for it."""
     amendment: Amendment | None = None

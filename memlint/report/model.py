@@ -571,6 +571,8 @@ class Script(Record):
     """Why the run was over."""
     stop: Annotated[Error | None, Field(exclude_if=lambda error: error is None)] = None
     """The error that ended a script between its model and its first step, where memlint then took one."""
+    lacks: Annotated[str, Field(exclude_if=lambda name: not name)] = ""
+    """The package or model for want of which it ended then: memlint's step has nothing of what that makes."""
     own: Annotated[Several[str], Field(exclude_if=lambda parts: not parts)] = []
     """The parts of the steps that are memlint's: of its own step `inputs` and `loss`, of a script's the `data`."""
     not_reached: Several[Phase] = []

@@ -98,6 +98,17 @@ def is_own_step(script: Script | None) -> bool:
     return script is not None and script.stop is not None
 
 
+def own_step_words(script: Script | None) -> str:
+    """Say behind a verdict that the step is memlint's, and which package or model it lacks; empty for any other."""
+    if script is None or not is_own_step(script):
+        return ""
+    return f", by a step of memlint's own{_without(script)}"
+
+
+def _without(script: Script) -> str:
+    return f" without {script.lacks}" if script.lacks else ""
+
+
 def own_step_text(script: Script) -> str:
     """Say where a script stopped before its first step, and what of the step is memlint's; empty for any other."""
     if script.stop is None:
@@ -106,7 +117,8 @@ def own_step_text(script: Script) -> str:
     at = f" at {place_text(lines[-1])}" if lines else ""
     *others, last = [each for each in script.own if each != "data"] or ["inputs"]
     parts = f"{', '.join(others)} and {last}" if others else last
-    return f"{script.stop.message}{at}, before its first step: the step is memlint's own, and so are its {parts}"
+    own = f"the step is memlint's own{_without(script)}, and so are its {parts}"
+    return f"{script.stop.message}{at}, before its first step: {own}"
 
 
 def script_text(script: Script) -> str:

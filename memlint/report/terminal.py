@@ -31,7 +31,6 @@ from memlint.report.phrases import (
     by_severity,
     cache_text,
     fitting_text,
-    is_own_step,
     is_wide,
     line_detail,
     listed,
@@ -39,6 +38,7 @@ from memlint.report.phrases import (
     not_reached_text,
     of_peak,
     outcome_text,
+    own_step_words,
     place_text,
     program_name,
     program_text,
@@ -229,7 +229,7 @@ def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"
-    own = ", by a step of memlint's own" if is_own_step(workload.script) else ""
+    own = own_step_words(workload.script)
     if verdict is None:
         so_far = " so far" if workload.error is not None else ""
         return f"{start}{so_far} on {workload.gpu}{own}" if workload.gpu else f"{start}{so_far}{own}"

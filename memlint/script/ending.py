@@ -38,6 +38,7 @@ _OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
 _ASSERTED_VERSION = re.compile(r"(\w+)\.__version__\s*==\s*[\"']([\w.]+)")
 _INSTALLS = re.compile(r"(?i)\b(?:pip3?|conda|apt(?:-get)?) install|\bplease install\b")
 _URL = re.compile(r"\w+://\S+")
+_WANTED_MODEL = re.compile(r"(?:wants the (?:model|pipeline) '|loads )([\w./-]+).*?, which is not on this machine")
 _WANTS_PATH = re.compile(r"raise\b|assert\b.*\b(?:exists|is_?file|is_?dir)\(")
 """A line that ends a script, perhaps as nothing is at a path."""
 _PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*+-]+")
@@ -218,7 +219,8 @@ def ending_of(error: BaseException) -> Ending:
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):
         hint = named.hint + (_stub(named.package) if isinstance(named, AbsentError) and named.package else "")
-        return Ending(named.message, is_failure=True, traceback=lines, hint=hint)
+        lacks = re.split(r"\W", named.message)[0] if isinstance(named, AbsentError) else ""
+        return Ending(named.message, is_failure=True, traceback=lines, hint=hint, lacks=lacks)
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = what_to_do(error)
@@ -246,7 +248,9 @@ def ending_of(error: BaseException) -> Ending:
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = ": ".join(filter(None, (_shown(error), asserted)))
-    return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
+    model = _WANTED_MODEL.search(hint)
+    lacks = missing_package(error) or ("" if model is None else model[1])
+    return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint, lacks=lacks)
 
 
 def _shown(error: BaseException) -> str:

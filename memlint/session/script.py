@@ -148,6 +148,7 @@ def _facts(run: ScriptRun) -> ScriptFacts:
         not_guarded=tuple(run.confinement.not_guarded()),
         error=_error(run),
         stop=(run.ending.reason, run.ending.hint, tuple(run.ending.traceback)) if _is_own(run) else None,
+        lacks=run.ending.lacks if _is_own(run) else "",
         lacks_data=run.lacks_data,
         amendment=run.amendment,
         started=_started(run),

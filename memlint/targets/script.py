@@ -199,3 +199,5 @@ class Ending:
     """True if the script's parser rejected its arguments."""
     has_exited: bool = False
     """True if the script called `sys.exit` with a failure: what it says of it, it has printed."""
+    lacks: str = ""
+    """The package or the model for want of which it ended; empty for any other reason."""

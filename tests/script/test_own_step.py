@@ -485,6 +485,20 @@ def test_a_trainer_on_the_cpu_says_so(tmp_path: Path) -> None:
     assert (workload.estimate, workload.verdict, exit_status(checked.report)) == (None, None, 2)
 
 
+def test_a_step_of_memlints_own_says_what_it_lacks(tmp_path: Path) -> None:
+    text = """
+    import encoder_of_test
+    encoder_of_test.Encoder(width=3)(torch.zeros(3))
+    """
+    report = run_text(tmp_path, BUILT + MODEL + text).report
+    (workload,) = report.workloads
+    assert workload.script is not None
+    assert workload.script.lacks == "encoder_of_test"
+    assert "would fit, by a step of memlint's own without encoder_of_test\n" in render_text(report, TextStyle())
+    markdown = html.unescape(render_markdown(report)).replace("\\", "")
+    assert "the step is memlint's own without encoder_of_test, and so are its" in markdown
+
+
 def test_every_format_says_that_the_step_is_memlints(tmp_path: Path) -> None:
     report = run_text(tmp_path, BUILT + MODEL + FAILS).report
     text = render_text(report, TextStyle())

@@ -98,6 +98,7 @@ def _script(facts: ScriptFacts, analysis: Analysis) -> report.Script:
         step_seconds=[round(seconds, 3) for seconds in facts.seconds],
         ending=facts.ending,
         stop=_failure(facts.stop),
+        lacks=facts.lacks,
         own=list(facts.own),
         not_reached=[phase for phase in _AFTER_TRAINING if facts.goes_on and phase not in seen],
         frees_later=facts.frees_later,
