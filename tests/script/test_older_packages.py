@@ -737,3 +737,24 @@ def test_a_function_takes_by_place_what_it_takes_by_name_alone(tmp_path: Path) -
     assert (workload.error, workload.script.happened) == (None, "trained")
     texts = [each.text for each in workload.assumptions]
     assert any("takes xp, device of general_hamming by name: they are taken in its order" in each for each in texts)
+
+
+def test_masks_of_before_are_made_and_examples_tell_nobody(tmp_path: Path) -> None:
+    text = """
+    import torch
+    from transformers.modeling_attn_mask_utils import AttentionMaskConverter, _prepare_4d_causal_attention_mask
+    from transformers.utils import send_example_telemetry
+
+    send_example_telemetry("run_clm", None)
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    made = _prepare_4d_causal_attention_mask(mask, (2, 3), torch.zeros(2, 3, 4), 0)
+    print((made == 0).int().tolist(), AttentionMaskConverter(is_causal=True).to_causal_4d(1, 2, 3, torch.float16).shape)
+    """
+    text += TRAINING.replace("Net()", "torch.nn.Linear(32, 2)").replace(", correct_bias=True", "")
+    checked = run_text(tmp_path, text)
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    seen = "[[[[0, 0, 0], [0, 1, 0], [0, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]] torch.Size([1, 1, 2, 3])"
+    assert stdout_of(checked).split("\n")[0] == seen
+    assert not any("passed over" in each.text for each in workload.assumptions)

@@ -9,6 +9,7 @@ import inspect
 import json
 import operator
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -61,6 +62,8 @@ _FIELD_OF = "_get_field"
 """Name of the function of `dataclasses` that makes the field of an attribute."""
 _made: set[Amendment] = set()
 """Changes that were made in this process."""
+_SAYS_OR_MEASURES = re.compile("metric|telemetry", re.IGNORECASE)
+"""Words in the names of what no tensor of a training passes through."""
 _texts: dict[str, None] = {}
 """Changes made in this process, as texts."""
 
@@ -209,10 +212,10 @@ def _value(module: str, name: str, message: str) -> Any:
     place: Place | None = place_of(module, name, message)
     has_none = f"{installed_version(module.partition('.')[0])} has no {module}.{name}"
     if place is None:
-        is_quiet = "loggers" in module.split(".") or name.endswith("Logger") or "metric" in name.lower()
+        is_quiet = "loggers" in module.split(".") or name.endswith("Logger") or _SAYS_OR_MEASURES.search(name)
         does = "does nothing" if is_quiet else "fails when it is used"
         _texts[f"{has_none}: a placeholder that {does} stands for it"] = None
-        return stand_in_for_name(f"{module}.{name}", has_none, is_quiet=is_quiet)
+        return stand_in_for_name(f"{module}.{name}", has_none, is_quiet=bool(is_quiet))
     _texts[f"{has_none}: it is {place.name}"] = None
     return place.value
 

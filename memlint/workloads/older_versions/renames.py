@@ -61,7 +61,11 @@ NAMES: Mapping[str, str] = {
     "torchmetrics.PSNR": "torchmetrics.image.PeakSignalNoiseRatio",
     "torchmetrics.SSIM": "torchmetrics.image.StructuralSimilarityIndexMeasure",
     "torchmetrics.WER": "torchmetrics.text.WordErrorRate",
+    "timm.optim.nadam.Nadam": "torch.optim.NAdam",
+    "transformers.AutoModelForVision2Seq": "transformers.AutoModelForImageTextToText",
+    "transformers.CLIPFeatureExtractor": "transformers.CLIPImageProcessor",
     "transformers.file_utils": "transformers.utils",
+    "transformers.modeling_attn_mask_utils": "memlint.workloads.older_versions.former_masks",
     "trl.DataCollatorForCompletionOnlyLM": (
         "memlint.workloads.older_versions.former_trl.DataCollatorForCompletionOnlyLM"
     ),
