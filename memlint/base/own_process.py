@@ -147,5 +147,5 @@ def flush_output() -> None:
     """Write what this process has printed so far. Objects that user code put in place of the streams are left alone."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(ValueError, OSError):  # it may be closed
+            with suppress(BaseException):  # it may be closed, and a signal of the parent may come meanwhile
                 stream.flush()
