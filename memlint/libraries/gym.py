@@ -122,6 +122,9 @@ class Environment:
         """The environment itself."""
         return self
 
+    env = unwrapped
+    """What the wrappers that `make` puts around an environment have in them."""
+
     def reset(self, **_options: object) -> Any:
         """Begin an episode, and return its first observation."""
         self._num_steps = 0
@@ -246,6 +249,7 @@ def _without_dynamics(package: Any, name: str, spaces: Spaces, render_mode: str 
         "step": step,
         "seed": lambda _self, _seed=None: [],
         "render": lambda _self: np.zeros(SCREEN, np.uint8),
+        "env": property(lambda self: self),
         "_max_episode_steps": spaces.most,
         "get_dataset": lambda _self: recorded_steps(name),
         "get_normalized_score": staticmethod(score_of),

@@ -36,6 +36,7 @@ def assumed(monkeypatch):
 def test_an_environment_has_the_spaces_of_its_page(name, observation, action, assumed):
     environment = gym.make(name)
     assert (environment.observation_space.shape, environment.action_space.shape) == (observation, action)
+    assert environment.env.action_space is environment.action_space
     assert assumed == [
         f"{name} is not installed: it has the spaces of its documentation, and all that it gives is zero"
     ]
