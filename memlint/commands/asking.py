@@ -219,13 +219,13 @@ def slowness() -> float:
 def _ask(session: Session) -> _Told:
     """Ask for what a script builds, and calls; again with each change that packages need before it, for some time.
 
-    What it built before counts for more than a change after which it builds nothing.
+    What it built before counts for more than a change after which it builds nothing; how it ends then counts anyhow.
     """
     told: Built | None = None
     end = time.monotonic() + _ALL_SECONDS * slowness()
     while True:
         built, script = session.ask(TellBuilt()).as_(WhatWasBuilt).built, session.request.script
-        told = built if told is None or built.models or not told.models else told
+        told = built if told is None or built.models or not told.models else replace(told, ending=built.ending)
         amendment = built.ending.amendment
         if script is None or amendment is None or amendment in script.amendments or time.monotonic() > end:
             return _Told(built=told)
