@@ -30,6 +30,7 @@ class Amendment(NamedTuple):
         "keyword",
         "positional",
         "by_name",
+        "keys",
         "default",
         "none",
         "option",

@@ -758,3 +758,33 @@ def test_masks_of_before_are_made_and_examples_tell_nobody(tmp_path: Path) -> No
     seen = "[[[[0, 0, 0], [0, 1, 0], [0, 1, 1]]], [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]] torch.Size([1, 1, 2, 3])"
     assert stdout_of(checked).split("\n")[0] == seen
     assert not any("passed over" in each.text for each in workload.assumptions)
+
+
+def test_a_config_file_may_have_settings_of_a_training_that_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = '{"evaluation_strategy": "steps", "overwrite_output_dir": true, "use_mps_device": false, "width": 32}'
+    (tmp_path / "settings.json").write_text(settings)
+    text = """
+    from dataclasses import dataclass
+    from transformers import HfArgumentParser
+    import torch
+
+    @dataclass
+    class Settings:
+        eval_strategy: str = "no"
+        width: int = 8
+
+    (settings,) = HfArgumentParser(Settings).parse_json_file("settings.json")
+    print(settings.eval_strategy, settings.width)
+    """
+    text += TRAINING.replace("Net()", "torch.nn.Linear(settings.width, 2)").replace(", correct_bias=True", "")
+    checked = run_text(tmp_path, text)
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert (workload.error, workload.script.happened) == (None, "trained")
+    assert stdout_of(checked).split() == ["steps", "32"]
+    texts = [each.text for each in workload.assumptions]
+    assert any("no argument evaluation_strategy of TrainingArguments: it is taken as eval_strategy" in t for t in texts)
+    assert any("no argument use_mps_device of TrainingArguments: it is left out" in t for t in texts)

@@ -11,7 +11,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib.abc import Loader, MetaPathFinder
@@ -259,21 +259,44 @@ def _without_keyword(path: str, module: ModuleType) -> None:
     @functools.wraps(own)
     def call(*arguments: Any, **named: Any) -> Any:
         for keyword in [each for each in named if each == known or not (takes_any or each in taken)]:
-            instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
             is_known = keyword in ARGUMENTS.get(kind, {})
             decides_on_bytes = not is_known and not TOUCHES_MEMORY.isdisjoint(keyword.lower().split("_"))
-            given = named[keyword]
-            asks = given is not None and given is not False and not (isinstance(given, int | float) and not given)
-            if decides_on_bytes and asks:
+            if decides_on_bytes and _asks(named[keyword]):
                 continue
-            del named[keyword]
-            if instead.name and asks:
-                named.setdefault(instead.name, given if instead.value == "{}" else _parsed(instead.value.format(given)))
-            has_none = f"{installed_version(module.__name__.partition('.')[0])} has no argument {keyword} of {kind}"
-            _texts[f"{has_none}: {f'it is taken as {instead.name}' if instead.name else 'it is left out'}"] = None
+            named = {**_as_now(module.__name__, kind, keyword, named.pop(keyword)), **named}
         return own(*arguments, **named)
 
     setattr(holder, name, type(function)(call) if isinstance(function, classmethod | staticmethod) else call)
+
+
+def _asks(given: Any) -> bool:
+    """Return True for a value of an argument that switches something on, or says how much."""
+    return given is not None and given is not False and not (isinstance(given, int | float) and not given)
+
+
+def _as_now(module: str, kind: str, keyword: str, given: Any) -> dict[str, Any]:
+    """Return an argument that is gone under its present name; nothing where it has none, or asks for nothing."""
+    instead = ARGUMENTS.get(kind, {}).get(keyword, Argument())
+    has_none = f"{installed_version(module.partition('.')[0])} has no argument {keyword} of {kind}"
+    _texts[f"{has_none}: {f'it is taken as {instead.name}' if instead.name else 'it is left out'}"] = None
+    if not (instead.name and _asks(given)):
+        return {}
+    return {instead.name: given if instead.value == "{}" else _parsed(instead.value.format(given))}
+
+
+def _without_keys(names: str, module: ModuleType) -> None:
+    """Let a config file have settings of a training that are gone."""
+    parser: Any = module.HfArgumentParser
+    parse = parser.parse_dict
+
+    @functools.wraps(parse)
+    def parse_dict(self: Any, args: Mapping[str, Any], *more: Any, **named: Any) -> Any:
+        settings = dict(args)
+        for name in filter(args.__contains__, names.split()):
+            settings = {**_as_now(module.__name__, "TrainingArguments", name, settings.pop(name)), **settings}
+        return parse(self, settings, *more, **named)
+
+    parser.parse_dict = parse_dict
 
 
 def _with_names(path: str, module: ModuleType) -> None:
@@ -510,6 +533,7 @@ _AT_IMPORT: dict[str, Callable[[str, Any], None]] = {
     "keyword": _without_keyword,
     "positional": _without_positional,
     "by_name": _with_names,
+    "keys": _without_keys,
     "default": _with_default,
     "none": _with_value,
     "config": with_paths_of_configs,

@@ -490,6 +490,12 @@ def _of_words(words: list[str], parser: argparse.ArgumentParser | None) -> Amend
     return None
 
 
+def _of_unused(error: BaseException, words: list[str]) -> Amendment | None:
+    """Options of a command line, or the keys of a config file, that the settings of a training no longer have."""
+    keys = [each for each in words if not each.startswith("-") and _kind_with(each)]
+    return Amendment("keys", _module_raising(error), " ".join(keys)) if keys else _of_words(words, None)
+
+
 def _kind_with(name: str) -> str:
     """Return the class of an imported package that has, or had, an argument of this name; else empty.
 
@@ -577,7 +583,7 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (TypeError, _NO_SEED, lambda _error, _match: Amendment("seed", "random")),
     (ValueError, _RAGGED, lambda _error, _match: Amendment("ragged", "numpy")),
     (ValueError, _NO_NONE, lambda _error, _match: Amendment("none", *NOT_NONE)),
-    (ValueError, _NOT_USED, lambda _error, match: _of_words(ast.literal_eval(match[1]), None)),
+    (ValueError, _NOT_USED, lambda error, match: _of_unused(error, ast.literal_eval(match[1]))),
     (pickle.UnpicklingError, _MORE_THAN_WEIGHTS, lambda _error, _match: Amendment("load", "torch")),
     (KeyError, _NO_OPTIONAL, lambda _error, _match: Amendment("groups", "argparse")),
     (
