@@ -123,7 +123,7 @@ class Environment:
         return self
 
     env = unwrapped
-    """What the wrappers that `make` puts around an environment have in them."""
+    """The environment in the wrappers that `make` puts around it."""
 
     def reset(self, **_options: object) -> Any:
         """Begin an episode, and return its first observation."""

@@ -69,13 +69,17 @@ class AttentionMaskConverter:
     @staticmethod
     def _expand_mask(mask: Tensor, dtype: torch.dtype, tgt_len: int | None = None) -> Tensor:
         batch, keys = mask.shape
-        expanded = mask[:, None, None].expand(batch, 1, tgt_len or keys, keys).to(dtype)
-        inverted = 1.0 - expanded
-        return inverted.masked_fill(inverted.to(torch.bool), torch.finfo(dtype).min)
+        return _inverted(mask[:, None, None].expand(batch, 1, tgt_len or keys, keys), dtype)
 
     @staticmethod
     def _unmask_unattended(expanded_mask: Tensor, min_dtype: float) -> Tensor:
         return expanded_mask.mul(~torch.all(expanded_mask == min_dtype, dim=-1, keepdim=True))
+
+
+def _inverted(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to scores: nothing where a mask is 1, and the lowest number elsewhere."""
+    inverted = 1.0 - mask.to(dtype)
+    return inverted.masked_fill(inverted.to(torch.bool), torch.finfo(dtype).min)
 
 
 def _prepare_4d_causal_attention_mask(
@@ -90,8 +94,7 @@ def _prepare_4d_causal_attention_mask(
     if attention_mask is None:
         return converter.to_causal_4d(input_shape[0], input_shape[-1], keys, inputs_embeds.dtype, inputs_embeds.device)
     if attention_mask.dim() == 4:
-        inverted = 1.0 - attention_mask.to(inputs_embeds.dtype)
-        return inverted.masked_fill(inverted.to(torch.bool), torch.finfo(inputs_embeds.dtype).min)
+        return _inverted(attention_mask, inputs_embeds.dtype)
     return converter.to_4d(attention_mask, input_shape[-1], inputs_embeds.dtype, keys)
 
 
