@@ -12,6 +12,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, real
+from memlint.accelerator.dtypes import refuse_dtypes
 from memlint.accelerator.kernel import Kernel, kernel_of
 from memlint.accelerator.private import DisableTorchFunction, decomposition_table, meta_kernels
 from memlint.base.errors import TraceError
@@ -102,6 +103,8 @@ def remembering(remembered: Remembered) -> Iterator[None]:
 
 def infer_anew(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Infer without a look at earlier results."""
+    if state.current.cuda:
+        refuse_dtypes(kernel.packet, args)
     distinct = distinct_positions(args, kwargs) if kernel.over_lists else None
     if distinct is None:
         return _infer_all(kernel, args, kwargs)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
@@ -43,6 +44,8 @@ _WANTS_PATH = re.compile(r"raise\b|assert\b.*\b(?:exists|is_?file|is_?dir)\(")
 """A line that ends a script, perhaps as nothing is at a path."""
 _PATH = re.compile(r"(?:\.{0,2}/)?[\w.-]+/[\w./*+-]+")
 _MOST_REPLACED = 4
+_MOST_SAID = 200
+"""Characters of a script's last words that its ending repeats."""
 """Things that were made up and that a message names."""
 _STACK_FRAMES = 2000
 """Stack depth that an answer may need."""
@@ -214,7 +217,8 @@ def ending_of(error: BaseException) -> Ending:
             return Ending("the script called sys.exit()")
         refused = is_of_parser(error)
         hint = meant_options(error) if refused else of_another_time(error)
-        reason = f"the script called sys.exit({error.code!r})"
+        said = textwrap.shorten(repr(error.code), _MOST_SAID, placeholder="...")
+        reason = f"the script called sys.exit({said})"
         return Ending(reason, is_failure=True, traceback=lines, hint=hint, is_refusal=refused, has_exited=True)
     named = unknown_attribute(error) or error
     if isinstance(named, MemlintError):

@@ -109,7 +109,7 @@ UNARY: list[Callable[[T], T]] = [
     lambda x: torch.nn.functional.pad(x, (1, 0))[:, :3],
     lambda x: x.reshape(6).unfold(0, 3, 3),
     lambda x: x.expand(4, 2, 3)[2],
-    lambda x: x @ torch.eye(3, dtype=x.dtype, device=x.device) if x.dtype is not torch.bool else x,
+    lambda x: x @ torch.eye(3, dtype=x.dtype, device=x.device) if x.is_floating_point() else x,
 ]
 BINARY: list[Callable[[T, T], T]] = [
     lambda x, y: x + y,

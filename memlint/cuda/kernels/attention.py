@@ -49,6 +49,9 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Run `aten::scaled_dot_product_attention` as the simulated device does."""
+    if not query.dtype == key.dtype == value.dtype:
+        dtypes = f"query.dtype: {query.dtype}, key.dtype: {key.dtype}, and value.dtype: {value.dtype}"
+        raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got {dtypes} instead.")
     if not state.current.cuda:
         return _on_cpu(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     backend = choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)

@@ -10,6 +10,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous, is_virtual, like, scratch, strides
+from memlint.accelerator.dtypes import refuse_dtypes
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.private import FAKE_MODE, DispatchKey, dispatch_mode, functorch, kernel_under
@@ -312,6 +313,7 @@ def _native_group_norm(
     out = allocate(x.shape, strides(x.shape, _group_norm_format(x)), x.dtype)
     mean, rstd = (allocate((n, group), (group, 1), statistics_dtype) for _ in range(2))
     if state.current.cuda:
+        refuse_dtypes("native_group_norm", (x, weight, bias))
         affine = [temporary(4 * n * c) for _ in range(2)]  # group_norm_kernel.cu: a and b of [N, C]
         del affine
     return out, mean, rstd

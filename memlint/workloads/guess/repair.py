@@ -51,7 +51,12 @@ _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
     r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
 )
-_WANTS_DOUBLES = re.compile(r"(Double|double)")
+_OTHER_FLOATS = {
+    "float64": re.compile(r"\b[Dd]ouble"),
+    "bfloat16": re.compile(r"\bbfloat16|BFloat16"),
+    "float16": re.compile(r"\b(float16|[Hh]alf)"),
+}
+"""What messages about dtypes say where a model's own floating-point numbers are not float32."""
 _WANTS_MASKS = re.compile(r"expected (?:predicate|condition) to be (?:a )?bool")
 _WANTS_FLOATS = re.compile(
     r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long|"
@@ -324,8 +329,9 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
     for index, spec in enumerate(trial.specs):
         if spec.dtype == "float32" and _WANTS_INTEGERS.search(message):
             yield _with(trial.specs, index, replace(spec, dtype="int64", low=None, high=2))
-        if spec.dtype == "float32" and _WANTS_DOUBLES.search(message):
-            yield tuple(replace(each, dtype="float64") if each.dtype == "float32" else each for each in trial.specs)
+        for dtype, wanted in _OTHER_FLOATS.items() if spec.dtype == "float32" else ():
+            if wanted.search(message):
+                yield tuple(replace(each, dtype=dtype) if each.dtype == "float32" else each for each in trial.specs)
         if spec.dtype != "bool" and _WANTS_MASKS.search(message) and trial.error and _is_named(spec, trial.error):
             yield _with(trial.specs, index, replace(spec, dtype="bool", low=None, high=2))
         if spec.dtype in {"int64", "bool"} and _WANTS_FLOATS.search(message):
