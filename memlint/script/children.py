@@ -106,13 +106,17 @@ class Children:
         _exit(0)
 
     def joined(self, ending: Ending) -> Ending:
-        """Wait for what Python waits for at exit; returns the ending, a failure if one of the processes failed."""
-        if ending.is_failure:
+        """Wait for what Python waits for at exit; returns the ending, a failure if one of the processes failed.
+
+        Such a one is also the cause of a failure of which nothing else is known: "a worker died".
+        """
+        if ending.is_failure and ending.hint:
             return ending
-        wait_for_threads()
-        for process in multiprocessing.active_children():
-            if not process.daemon:
-                process.join()
+        if not ending.is_failure:
+            wait_for_threads()
+            for process in multiprocessing.active_children():
+                if not process.daemon:
+                    process.join()
         if self._leads or not self._failed.exists():
             return ending
         reason, lines, hint, lacked = json.loads(self._failed.read_text(encoding="utf-8"))

@@ -66,9 +66,10 @@ def _started_by_accelerate(script: Script, options: tuple[str, ...]) -> _Started
     try:
         launch = importlib.import_module(_LAUNCH)
     except ImportError as error:
+        install = f"Install it where memlint runs, {sys.prefix}: pip install --upgrade accelerate"
         raise WorkloadError(
             f"`accelerate launch` cannot be asked what it does: {error}",
-            f"Install it where memlint runs, {sys.prefix}: pip install accelerate",
+            _mending(script, error) if missing_package(error) else install,
         ) from error
     own = ("--module", script.module) if script.module else (script.path,)
     yes = [(launch, name, lambda *_, **__: True) for name in _ASKS if hasattr(launch, name)]

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ from memlint.script.fake_images import replace_datasets, replace_readers_of_timm
 from memlint.script.fake_records import replace_record_readers
 from memlint.script.fake_rows import replace_load_dataset, replace_readers_of_files
 from memlint.script.missing_files import MissingFiles, replace_globs
+from memlint.script.pointers import pointers
 from memlint.script.recordings import replace_data_sets_of_torchaudio, replace_load_of_torchaudio
 from memlint.script.replacing import Replacing
 from memlint.script.saving import mapping
@@ -89,6 +90,10 @@ def missing_data(writes: Writes, *, fake: bool = False, seq: int | None = None) 
         yield missing
 
 
+_COPIED = frozenset(("diffusers", "transformers"))
+"""Libraries whose own functions wait for the error, also where they are a project's copy."""
+
+
 def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None:
     """Make a function of huggingface_hub that the script calls itself report missing files."""
     download = getattr(module, name)
@@ -99,7 +104,8 @@ def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None
             return download(repo_id, *args, **kwargs)
         except OSError as error:
             caller = sys._getframe(1)
-            if is_users(caller.f_code.co_filename):
+            package = str(caller.f_globals.get("__name__")).partition(".")[0]
+            if is_users(caller.f_code.co_filename) and package not in _COPIED:
                 wanted = kwargs.get("filename") or next(iter(args), "")
                 is_data = kwargs.get("repo_type") == "dataset"
                 if name == "hf_hub_download" and not is_data and suffix_of(PurePath(wanted)) in OF_TENSORS:
@@ -171,6 +177,8 @@ def _replace_files(replacing: Replacing, writes: Writes, *, fake: bool, seq: int
     files = writes.files
     if files is None:
         return None
+    for pointer in list(pointers(Path.cwd())):
+        files.overlay.hide(pointer)
     missing = MissingFiles(files.overlay, writes.made, fake=fake, seq=seq)
     replacing.put(files, "missing", missing)
     replace_globs(missing, replacing, files.within)

@@ -136,7 +136,10 @@ _LINES_OF_CHOICE = 2
 _MOST_LOOKED_FOR = 3
 _SAVED = frozenset((".pt", ".pth"))
 """Ends of names of what a training saves itself, and looks for to go on."""
-_OF_RESULTS = re.compile(r"check_?points?|ckpts?|snapshots?|runs?|logs?|outputs?|results?|experiments?", re.IGNORECASE)
+_OF_RESULTS = re.compile(
+    r"(?:.*[_-])?(?:check_?points?|ckpts?|snapshots?|runs?|logs?|outputs?|results?|exp(?:eriment)?s?|weights)",
+    re.IGNORECASE,
+)
 """Names of folders of what a training leaves, in which there is nothing before the first."""
 _HINT = "put it there, or add --fake-data to make it up"
 _NOT_DATA = ("/dev", "/proc", "/sys", "/etc", "/usr", "/opt", "/bin", "/lib", "/var", "/run", "/root/.")

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.temporary import SCRATCH_TEMPORARY
+from memlint.script.pointers import is_pointer
 from memlint.workloads.notes import LACKS_FOLDER, script_frame
 
 if TYPE_CHECKING:
@@ -129,13 +130,13 @@ class Overlay:
         if self.is_free(place):
             return place
         upper = self.upper(place)
-        is_machines = not self.is_removed(place) and not os.path.lexists(upper)
+        is_machines = (place in self.fake or not self.is_removed(place)) and not os.path.lexists(upper)
         return self.fake.get(place, place) if is_machines else upper
 
     @property
     def is_untouched(self) -> bool:
         """True if the script sees the machine's files alone."""
-        return not (self.lines or self.fake)
+        return not (self.lines or self.fake or self.removed)
 
     def is_removed(self, place: str) -> bool:
         """Return True if the machine's file at `place` is hidden."""
@@ -287,7 +288,7 @@ class Overlay:
                 files = [place]
             else:
                 files = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
-            yield from (file for file in files if self.status(file) is None)
+            yield from (file for file in files if self.status(file) is None and not is_pointer(Path(file)))
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield each file that the script wrote into the scratch folder: its place, and where it is stored."""

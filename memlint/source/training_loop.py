@@ -376,7 +376,7 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         size = _value(argument(call, "batch_size", place), scope, values)
         if type(size) is int and size > 0:
             yield "batch", size
-    elif name == "autocast" and _is_enabled(call, scope, values):
+    elif name == "autocast" and not _is_in_evaluation(call, scope) and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
         name = dotted_name(dtype) if dtype is not None else ""
         last = {each.rpartition(".")[2] for each in (name, str(_value(dtype, scope, values)))}
@@ -462,6 +462,13 @@ def _by_default(node: ast.expr, scope: Scope) -> bool | None:
     ]
     values = (each.value for name, each in known if name.arg == node.id and isinstance(each, ast.Constant))
     return next((each for each in values if isinstance(each, bool)), None)
+
+
+def _is_in_evaluation(node: ast.AST, scope: Scope) -> bool:
+    """Return True for a part of a function that evaluates by its name, such as diffusers' `log_validation`."""
+    above = scope.parents.get(node)
+    is_one = isinstance(above, ast.FunctionDef) and EVALUATES.search(above.name.lower()) is not None
+    return is_one or (above is not None and _is_in_evaluation(above, scope))
 
 
 def _is_evaluation(call: ast.Call, scope: Scope) -> bool:

@@ -43,18 +43,23 @@ _LAUNCHER_MODULES = ("torch", "accelerate", "deepspeed", "lightning", "cProfile"
 _CUT = re.compile(r"\s(?:\|\|?|[12&]?>>?|&|2>&1)(?:\s.*)?$|\s[12&]?>>?\s*\S+.*$|\s+#.*$|;.*$")
 """Pattern of what follows a command on its line: pipes, redirections, comments."""
 _QUOTING, _PLAIN_WORDS = re.compile(r"['\"\\]"), re.compile(r"[^ \t\r\n]+")
-_ALTERNATIVES = re.compile(r"\{(\w+)(?:[/,|]\w+)+\}|(?<=\w)()(?:/[a-z]){2,}(?=\.\w+(?:\s|$))")
+_ALTERNATIVES = re.compile(r"\{\s*(\w+)(?:\s*[/,|]\s*\w+)+\s*\}|(?<=\w)()(?:/[a-z]){2,}(?=\.\w+(?:\s|$))")
 """One of several, as documents write it: `{s,m,l}`, and `yolon/s/m.yaml` for `yolon.yaml`."""
 _STEPS = re.compile(r"\s*(?:&&|;)\s*")
 _BRACKETED = re.compile(r"<([^<>\n]+)>|\[([^-\[\]\n][^\[\]\n]*)\]")
 _OPTIONAL = re.compile(r"\[\s*-[^\]\n]*\]")
 _ASSIGNED = re.compile(
-    r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\([^()]*\)|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)"
+    r"^\s*(?:export\s+|local\s+)?(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|\((?:[^()]|\([^()]*\))*\)|\$\(\(.*?\)\)|\$\[.*?\]|[^\s;]*)"
 )
 _COUNTED = re.compile(r"^\s*\(\(\s*(\w+)\s*\+=\s*(\d+)\s*\)\)")
 """A line that adds to a number."""
 _QUOTED = re.compile(r"^[ \t]*(?:export[ \t]+)?\w+\+?=\"[^\"\n]*\n[^\"]*\"", re.MULTILINE)
 """A variable that gets a text of several lines."""
+_LISTED = re.compile(
+    r"^[ \t]*(?:(?:local|export|declare[ \t]+-a)[ \t]+)?\w+\+?=\((?:[^()]|\([^()]*\))*?\n[ \t]*\)", re.MULTILINE
+)
+"""A variable that gets a list of several lines."""
+_COMMENT = re.compile("(?:^|(?<=[\\s\1]))#[^\n\1]*", re.MULTILINE)
 _LENGTH = re.compile(r"\$\{#(\w+)\}")
 _OF_VARIABLE = re.compile(r"\s*(?:eval\s+|(?=\"?\$\{?\w))")
 """Beginning of a line that runs what a variable holds."""
@@ -366,7 +371,7 @@ def _numbered(arguments: Sequence[str]) -> dict[str, str]:
 def _steps(line: str, variables: dict[str, str], commands: Collection[str]) -> Iterator[str]:
     """Yield the commands of a line that run something or change the folder."""
     if _OF_VARIABLE.match(line):
-        line = _with_values(_OF_VARIABLE.sub("", line), variables).strip("\"'")
+        line = _with_values(_OF_VARIABLE.sub("", line, count=1), variables).strip("\"'")
     elif _STARTS_VARIABLE.search(line):
         line = _with_values(line, variables)
     if any(each in line for each in (*_OF_COMMANDS, *commands)):  # which is found much faster than the pattern
@@ -397,6 +402,7 @@ def _typed_lines(path: Path, text: str) -> Iterator[tuple[int, str]]:
     text = _CONTINUED.sub("\1", text)
     if path.suffix == ".sh":
         text = _QUOTED.sub(lambda match: match[0].replace("\n", "\1"), text)
+        text = _LISTED.sub(lambda match: _COMMENT.sub("", match[0]).replace("\n", "\1"), text)
     for logical in text.split("\n"):
         joined = logical.replace("\1", " ")
         line = _PROMPT.sub("", joined)

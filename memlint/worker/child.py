@@ -346,6 +346,8 @@ def _enter_project(request: Request) -> None:
     Of a file in a package it is the directory around the package: in the package's own, a module called like the
     package would hide it.
     """
+    from memlint.source.own_package import folder_of_own_package  # noqa: PLC0415  (limits first)
+
     root = Path(request.root)
     script = request.script
     if script is not None:  # as Python itself starts one
@@ -354,7 +356,8 @@ def _enter_project(request: Request) -> None:
         calls = ":" in script.module
         sys.argv = [script.path or (script.name if calls else script.module), *script.arguments]
         folder = Path(script.path).parent if script.path else Path(sys.executable).parent if calls else Path.cwd()
-        sys.path.insert(0, str(folder))
+        own_package = folder_of_own_package(root)
+        sys.path[:0] = [str(folder), *([] if own_package in (None, folder) else [str(own_package)])]
         return
     own = _folders_of_imports(Path(request.path)) if request.path else []
     places = [str(place) for place in (*own, root, root / "src") if place.is_dir()]

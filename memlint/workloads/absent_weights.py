@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import linecache
 import os
 import re
 import sys
@@ -34,6 +35,7 @@ _SETTINGS = frozenset(("args", "config", "cfg", "dims", "hparams", "hyperparamet
 """Words in the names of settings that a model was trained with, from which some programs build it anew."""
 _OF_SIZES = frozenset(("arange", "empty", "eye", "full", "ones", "rand", "randn", "randperm", "zeros"))
 """Functions of torch whose arguments are sizes."""
+_IF_THERE = re.compile(r"\.get\([^()]*\) is not None")
 _MAKERS = ("from_numpy", "tensor", "as_tensor", "asarray")
 """Functions of torch that make a tensor of something else without asking for `__torch_function__`."""
 _CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
@@ -114,8 +116,11 @@ class Absent(dict[Any, Any]):
         return self
 
     def get(self, name: Any, *default: Any) -> Any:
-        """Return the default, or else what an index returns."""
-        return default[0] if default else self[name]
+        """Return the default, or else what an index returns; None where the program takes it only if it is there."""
+        frame = sys._getframe(1)
+        if default or _IF_THERE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+            return default[0] if default else None
+        return self[name]
 
     pop = get
 

@@ -941,6 +941,23 @@ def test_lists_and_sums_of_a_shell_script_are_read(tmp_path):
     assert leading(tmp_path) == ["train.py --dirs a/slow a/clip --width 2816"]
 
 
+def test_one_of_several_that_a_document_lists_with_blanks_is_taken(tmp_path):
+    options = "parser.add_argument('--model')\nparser.add_argument('--task')\n"
+    text = "```\npython train.py --task={E1, E2, E3} --model={gnn, res_cnn}\n```\n"
+    project(tmp_path, model=MODEL, train=f"{options}parser.parse_known_args()\n{TRAIN}", **{"README.md": text})
+    assert leading(tmp_path) == ["train.py --task=E1 --model=gnn"]
+
+
+def test_a_list_of_several_lines_is_read(tmp_path):
+    script = (
+        "header='torchrun train.py'\noptions=(\n    --width 64\n    # what the (small) model has\n"
+        '    --rate "${RATE:-1e-3}"  # as the paper\n    --bf16\n    $@\n)\noptions+=(--depth)\noptions+=(2)\n'
+        "$header ${options[@]}\n"
+    )
+    project(tmp_path, model=MODEL, train=TRAIN, **{"train.sh": script, "README.md": "```\nbash train.sh\n```\n"})
+    assert leading(tmp_path) == ["train.py --width 64 --rate 1e-3 --bf16 --depth 2"]
+
+
 def test_a_shell_script_that_has_moved_is_the_only_one_of_its_name(tmp_path):
     scripts = {f"scripts/{name}/{name}.sh": f"python train.py --data {name}\n" for name in ("a", "weather")}
     text = "```\nsh scripts/long/weather/weather.sh\n```\n"

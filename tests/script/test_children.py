@@ -116,6 +116,15 @@ def test_what_a_process_raises_before_it_trains_is_told_with_its_lines(tmp_path:
     assert workload.error.traceback[-1].endswith("train.py:10 in train")
 
 
+def test_what_a_process_raised_is_the_cause_where_the_script_says_only_that_one_died(tmp_path: Path) -> None:
+    failing = TRAINING.replace("    torch.cuda.set_device(rank)\n", "    raise ValueError('no data')\n")
+    watching = PROCESSES + "    if process.exitcode:\n        raise Exception('a worker died')\n"
+    error = workload_of(run(tmp_path, watching, training=failing)).error
+    assert error is not None
+    assert error.message == "the script raised ValueError: no data, before its first whole step"
+    assert error.traceback[-1].endswith("train.py:10 in train")
+
+
 @pytest.mark.slow
 def test_the_end_of_spawned_training_is_reached(tmp_path: Path) -> None:
     spawned = run(tmp_path, SPAWN, length=4, whole=True)

@@ -37,6 +37,7 @@ def text(path):
         ),
         ("l.pth", "held = torch.load(PATH); assert 'model' in held, 'no model'"),
         ("c.pth", "model[1].running_mean = torch.load(PATH).get('mean')"),
+        ("m.pth", "held = torch.load(PATH)\nif held.get('pos') is not None:\n    n, l, c = held['pos'].size()"),
         ("d.pth", "assert torch.load(PATH)['w'].shape == model[0].weight.shape"),
         ("e.pth", "print(torch.cat([model[0].weight, torch.load(PATH)['w'].cuda()]).size() == 3)"),
         ("f.pth", "print(range(torch.load(PATH)['epoch'] + 1), torch.load(PATH).pop('best_acc'))"),

@@ -35,6 +35,28 @@ def test_files_are_made_by_their_names_and_readers(tmp_path):
     assert not ran.writes
 
 
+def test_a_pointer_of_git_lfs_is_a_file_that_is_not_there(tmp_path):
+    (tmp_path / "p" / "log" / "scratch_weights").mkdir(parents=True)
+    (tmp_path / "p" / ".gitattributes").write_text("*.pth filter=lfs diff=lfs merge=lfs -text\n")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 178067890\n"
+    for name in ("weights.pth", "train.npy", "log/scratch_weights/epoch.0180.pth"):
+        (tmp_path / "p" / name).write_text(pointer)
+    text = """\
+        import os
+        import numpy as np
+        import torch
+        print(os.path.exists("weights.pth"), os.listdir("log/scratch_weights"))
+        print(np.load("train.npy").dtype)
+        torch.nn.Linear(4, 3).load_state_dict(torch.load("weights.pth"))
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "False []\nuint16\n"
+    said = "the checkpoint weights.pth is not there: the weights stay as they were initialized"
+    assert said in ran.assumptions
+    assert not ran.writes
+
+
 def test_a_file_that_the_project_has_in_another_folder_is_that_one(tmp_path):
     (tmp_path / "p" / "data").mkdir(parents=True)
     (tmp_path / "p" / "data" / "vocabulary.txt").write_text("one\ntwo\n")

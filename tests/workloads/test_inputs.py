@@ -290,7 +290,18 @@ def test_an_input_that_goes_into_no_layer_is_said_to_be_stated_by_nothing(names,
     def attempt(tried, _dimensions):
         return SimpleNamespace(error=None if tried[0] == specs[0] else ValueError("x goes into a layer"))
 
-    assert unstated_input(SimpleNamespace(attempt=attempt), specs, {}, ("x", *names)) == said
+    entries = dict.fromkeys(("x", *names), torch.nn.Linear(28, 4))
+    assert unstated_input(SimpleNamespace(attempt=attempt), specs, {}, entries) == said
+
+
+@pytest.mark.parametrize(("layer", "is_open"), [("nn.Conv1d(1, 4, 16)", True), ("nn.Linear(256, 4)", False)])
+def test_the_length_of_numbers_that_go_into_a_convolution_is_in_the_headline(write, layer, is_open):
+    body = f"""self.width = 256; self.layer = {layer}|
+        return self.layer(x.unsqueeze(1))"""
+    path = write(module(body))
+    workload, _ = complete(find_workloads(str(path), path.parent).workloads[0])
+    (shown,) = described(workload)
+    assert ("nothing states their size" in workload.built_by) is is_open, shown
 
 
 @pytest.mark.parametrize(

@@ -790,6 +790,18 @@ def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, se
     assert (settings[setting].value if setting in settings else None) == value
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("log_validation", None), ("evaluate", None), ("train_epoch", "fp16-amp")])
+def test_autocast_of_an_evaluation_is_not_that_of_the_training(tmp_path, name, dtype):
+    (tmp_path / "train.py").write_text(
+        f"import torch\nfrom model import Net\nnet = Net()\ndef {name}(net):\n    with torch.autocast('cuda'):\n"
+        f"        for x in data: net(x)\nnet(x).mean().backward()\n{name}(net)\n"
+    )
+    target = tmp_path / "model.py"
+    target.write_text("class Net: ...\n")
+    settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
+    assert (settings["dtype"].value if "dtype" in settings else None) == dtype
+
+
 @pytest.mark.parametrize(("parameter", "dtype"), [("fp32=False", "fp16-amp"), ("fp32=True", None), ("fp32", None)])
 def test_a_flag_of_the_training_function_has_its_default(tmp_path, parameter, dtype):
     (tmp_path / "train.py").write_text(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+
+from torch import nn
 
 from memlint.targets.workload import SEQUENCE, InputSpec
 from memlint.workloads.guess.dimension_names import are_unknown, dimension_names, with_stated_times
@@ -51,18 +53,28 @@ def unstated_size(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int]
     return f"images of {height} x {width} pixels" if stage.attempt(tuple(others)).error is None else ""
 
 
-def unstated_input(stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], known: Collection[str]) -> str:
-    """Return an input of many dimensions that the model takes with other sizes, too, and that goes into no layer.
+def unstated_input(
+    stage: TrialModel, specs: Specs, dimensions: Mapping[str, int], entries: Mapping[str, nn.Module]
+) -> str:
+    """Return an input that the model takes with another size, too, which no layer asks for.
 
-    Inputs that are `known` by their names go into one.
+    It has many dimensions and goes into no layer, or is sound: numbers that go into a Conv1d. `entries` are the layers
+    of inputs by their names.
     """
     for spec in specs:
-        if spec.name in known or spec.dtype != "float32" or len(spec.shape) < _MANY:
+        is_sound = isinstance(entries.get(spec.name), nn.Conv1d) and len(spec.shape) == 2
+        is_open = spec.name not in entries and len(spec.shape) >= _MANY
+        if spec.dtype != "float32" or not (is_sound or is_open):
             continue
-        larger = tuple(size + 1 if isinstance(size, int) else size for size in spec.shape)
-        others = [replace(each, shape=larger) if each is spec else each for each in specs]
-        if stage.attempt(others, dimensions).error is None:
-            return spec.described(dimensions)
+        for place, size in enumerate(spec.shape[1:], 1):
+            larger = (
+                *spec.shape[:place],
+                size + _OTHER_SIDE if isinstance(size, int) else size,
+                *spec.shape[place + 1 :],
+            )
+            others = [replace(each, shape=larger) if each is spec else each for each in specs]
+            if larger != spec.shape and stage.attempt(others, dimensions).error is None:
+                return spec.described(dimensions)
     return ""
 
 
