@@ -3,6 +3,7 @@
 import ast
 import dis
 import functools
+import itertools
 import linecache
 import sys
 from types import CodeType, FrameType
@@ -25,6 +26,37 @@ def works_on_selected() -> bool:
     return frame is not None and frame.f_lineno in _selecting(frame.f_code.co_filename)
 
 
+def is_counted_to_raise() -> bool:
+    """Return True where the program only counts the values that it asks for, and raises if there are too many."""
+    frame = _asking()
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("torch."):
+        frame = frame.f_back
+    return frame is not None and frame.f_lineno in _raising_on_counts(frame.f_code.co_filename)
+
+
+@functools.lru_cache(maxsize=256)
+def _raising_on_counts(path: str) -> frozenset[int]:
+    """Return the lines of a file with `count = len(torch.unique(x))` on which an `if` of the same block raises."""
+    blocks = (block for node in ast.walk(_parsed(path)) if isinstance(block := getattr(node, "body", None), list))
+    return frozenset(
+        first.lineno
+        for block in blocks
+        for first, then in itertools.pairwise(block)
+        if isinstance(first, ast.Assign)
+        and ast.unparse(first.value).startswith("len(")
+        and isinstance(then, ast.If)
+        and isinstance(then.body[0], ast.Raise)
+        and ast.unparse(first.targets[0]) in {each.id for each in ast.walk(then.test) if isinstance(each, ast.Name)}
+    )
+
+
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
 def _asking() -> FrameType | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and (is_memlint(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
@@ -35,10 +67,7 @@ def _asking() -> FrameType | None:
 @functools.lru_cache(maxsize=256)
 def _selecting(path: str) -> frozenset[int]:
     """Return the lines of a file with such a condition."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:
-        return frozenset()
+    tree = _parsed(path)
     blocks = (block for node in ast.walk(tree) for block in (getattr(node, "body", ()), getattr(node, "orelse", ())))
     return frozenset(
         line

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state, values
+from memlint.accelerator.branches import is_counted_to_raise
 from memlint.accelerator.device import (
     META_KEYS,
     NAME,
@@ -123,6 +124,8 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         count = x.shape[dim] if dim is not None else x.numel() if most is None else min(x.numel(), most + 1)
         share = 1.0 if x.is_floating_point() else 0.5
         kept = "every element" if share == 1 else "half of its elements" if most is None else f"{count} elements"
+        if is_counted_to_raise():
+            count, most, kept = min(count, 1), 1, "one element"
         state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep {kept}, and at most all")
         of_elements = tuple(x.shape) if dim is None else (count,)
         inverse = contiguous(of_elements if is_made("return_inverse", x, args, kwargs) else (0,), torch.int64)

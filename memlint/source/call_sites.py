@@ -60,6 +60,8 @@ class CallSite:
     """Source of the call; None in a config."""
     inside: str = ""
     """Function or class around it."""
+    whole: str = ""
+    """The class of which a config makes it a part."""
 
     @property
     def misses_settings(self) -> bool:
@@ -265,7 +267,7 @@ def _modules(target: Path) -> set[str]:
 
 def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:
     for each in config_calls(names, files):
-        yield CallSite(each.name, each.arguments, {}, Where.CONFIG, True, str(each.path), each.line)
+        yield CallSite(each.name, each.arguments, {}, Where.CONFIG, True, str(each.path), each.line, whole=each.whole)
 
 
 __all__ = ["CallSite", "Unknown", "Where", "call_sites"]

@@ -4,7 +4,7 @@
 the class's own name as a key, as registries have it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ class ConfigCall(NamedTuple):
     arguments: Mapping[str, object]
     path: Path
     line: int
+    whole: str
+    """The class of the project that the config names around several of the project's, this one among them."""
 
 
 def config_calls(names: Collection[str], files: ProjectFiles) -> Iterator[ConfigCall]:
@@ -32,14 +34,31 @@ def config_calls(names: Collection[str], files: ProjectFiles) -> Iterator[Config
     """
     for path, values in files.configs_naming(names):
         reader = _Reader(values, path, files)
-        for each in mappings(values):
+        for each, around in _mappings(values):
+            whole = _whole(around, files)
             for name, plain, is_hydras in _named(each, names):
                 line = files.place_of(path, name)[1]
                 given = {str(key): value for key, value in plain.items() if not str(key).startswith("_")}
                 made = reader.of_hydra(plain, given) if is_hydras else {k: reader.made(v) for k, v in given.items()}
-                yield ConfigCall(name, made, path, line)
+                yield ConfigCall(name, made, path, line, whole)
                 if not is_hydras and made != given:
-                    yield ConfigCall(name, given, path, line)
+                    yield ConfigCall(name, given, path, line, whole)
+
+
+def _whole(around: Sequence[Mapping[str, object]], files: ProjectFiles) -> str:
+    """Return the outermost class of the project among the mappings around one, if it has several of its classes."""
+    for each in around:
+        name = _class_of(each)
+        inside = {_class_of(inner) for inner, _ in _mappings(each)} - {name, ""}
+        if name and files.defining(name) and sum(files.defining(part) is not None for part in inside) > 1:
+            return name
+    return ""
+
+
+def _class_of(mapping: Mapping[str, object]) -> str:
+    """Return the class that a mapping names with its module; empty without one."""
+    named = (str(value) for key in _CLASS_KEYS if isinstance(value := mapping.get(key), str) and "." in value)
+    return next(named, "").rpartition(".")[2]
 
 
 def _named(each: Mapping[str, object], names: Collection[str]) -> Iterator[tuple[str, Mapping[str, object], bool]]:
@@ -103,9 +122,12 @@ def is_for_hydra(value: object) -> bool:
     return isinstance(value, Mapping) or (isinstance(value, str) and "${" in value)
 
 
-def mappings(value: object) -> Iterator[Mapping[str, object]]:
-    """Yield the mappings within a config, outer before inner."""
+def _mappings(
+    value: object, around: tuple[Mapping[str, object], ...] = ()
+) -> Iterator[tuple[Mapping[str, object], tuple[Mapping[str, object], ...]]]:
+    """Yield the mappings within a config, outer before inner, each with those around it."""
     if isinstance(value, Mapping):
-        yield value
+        yield value, around
+        around = (*around, value)
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from mappings(each)
+        yield from _mappings(each, around)

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import Distribution, PackageNotFoundError, distributions, version
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -124,10 +124,16 @@ def _installed(package: str) -> str:
     try:
         return version(distribution_of(package))
     except PackageNotFoundError:
-        others = packages_distributions().get(package)
-        if not others:
+        # `packages_distributions` makes an object of each file of each package, which takes seconds.
+        owner = next((each for each in distributions() if _has_package(each, package)), None)
+        if owner is None:
             raise
-        return version(others[0])
+        return owner.version
+
+
+def _has_package(distribution: Distribution, package: str) -> bool:
+    files = f"\n{distribution.read_text('RECORD') or ''}"
+    return package in (distribution.read_text("top_level.txt") or "").split() or f"\n{package}/" in files
 
 
 def _breaking_part(installed: str) -> str:

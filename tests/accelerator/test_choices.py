@@ -99,3 +99,15 @@ def test_parts_of_unknown_size_in_a_row_are_counted_by_their_likely_sizes():
         number = entry_of(joined).number
     assert joined.shape == (1400,)
     assert ledger.size(number) == (8 * 800, 0, 8 * 1400)
+
+
+def test_values_that_are_only_counted_are_few_enough_for_a_program_that_raises_on_many() -> None:
+    def validate(target: Tensor) -> None:  # as torchmetrics does
+        num_unique_values = len(torch.unique(target, dim=None))
+        if num_unique_values > 6:
+            raise RuntimeError(f"found {num_unique_values}")
+
+    with virtual_device(GPU):
+        target = torch.randn(512, 512, device="cuda").long()
+        validate(target)
+        assert len(torch.unique(target)) == 512 * 512  # by which a size may go

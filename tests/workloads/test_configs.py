@@ -133,6 +133,22 @@ def test_objects_that_a_config_names_are_made_of_the_projects_classes(project, t
     assert workload.built_by == f"as {name} builds it"
 
 
+def test_a_class_beside_others_within_another_one_is_called_a_part_of_it(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "model:\n  target: engine.Engine\n  params:\n    encoder_config: {target: model.Net, params: {size: 4}}\n"
+        "    decoder_config: {target: engine.Decoder, params: {}}\n"
+    )
+    engine = "class Engine:\n    def __init__(self, encoder_config, decoder_config): ...\nclass Decoder: ...\n"
+    path = project({"configs/vae.yaml": text, "engine.py": engine})
+    path.write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, *, size):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(size, 3)\n    def forward(self, x): return self.layer(x)\n"
+    )
+    (workload,) = find_workloads(str(path), tmp_path).workloads
+    assert workload.built_by == "as configs/vae.yaml builds it, a part of Engine"
+
+
 def test_a_class_that_makes_its_parts_itself_gets_what_the_config_says(project, tmp_path):
     path = project({"net.yaml": "type: Whole\nhead: {type: Head, width: 24}\n"})
     path.write_text(

@@ -271,7 +271,8 @@ def _built_by(recipe: Recipe) -> str:
     if recipe.site is None or recipe.site.where not in (Where.CONFIG, Where.TEST):
         return ""
     path = os.path.relpath(recipe.site.path)
-    return f"as {path} builds it" if recipe.site.where is Where.CONFIG else f"as the test {path} builds it"
+    of_whole = f", a part of {recipe.site.whole}" if recipe.site.whole else ""
+    return f"as {path} builds it{of_whole}" if recipe.site.where is Where.CONFIG else f"as the test {path} builds it"
 
 
 def _completed_arguments(
