@@ -165,6 +165,8 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         is_trial = bool(asked.trainer) or is_evaluation or model.is_freed_later  # whose batches change
         inputs = _in_whole_batches(kind.inputs, asked.built) if not is_trial else kind.inputs
         workload = with_inputs(workload, inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
+    elif not is_part and asked.built.made_up and asked.built.ending.is_failure and not model.is_called:
+        built_by += ", which ended on made-up data before it called it"
     return replace(
         workload,
         recorded=kind.arguments,

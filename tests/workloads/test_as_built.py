@@ -122,6 +122,16 @@ def test_a_model_is_built_with_the_arguments_and_inputs_of_the_script(write):
     assert typed.inputs[0].shape == ("batch", 4)
 
 
+@pytest.mark.parametrize(("made_up", "is_said"), [("the file a.pkl is not there", True), ("", False)])
+def test_a_script_that_made_up_data_ended_before_the_first_call_says_so(write, made_up, is_said):
+    path = write(NETS)
+    model = BuiltModel(**kind(path, "Net", argparse.Namespace(width=4), nn.Linear(4, 4)))
+    told = asked(model, made_up=made_up)
+    failed = replace(told.built, ending=Ending("the script raised TypeError: got Record", is_failure=True))
+    (workload,) = found(path, replace(told, built=failed))
+    assert (", which ended on made-up data before it called it" in workload.built_by) is is_said
+
+
 def test_a_batch_that_is_divided_among_gpus_is_said_to_be_so(write):
     path = write(NETS)
     model = BuiltModel(**kind(path, "Net", argparse.Namespace(width=4), nn.Linear(4, 4)), num_gpus=4)
