@@ -203,6 +203,11 @@ class Construction:
         self._optimizers.append(weakref.ref(optimizer))
         self._hold(optimizer)
 
+    @property
+    def has_made_optimizer(self) -> bool:
+        """True once the script has made an optimizer, which may be gone with the function that made it."""
+        return bool(self._optimizers)
+
     def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note a call of a model on the GPU; from the script's first one on, nothing is held any more."""
         if self._is_over:

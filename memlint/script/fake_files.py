@@ -123,8 +123,14 @@ def _array(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     if (of_sensors := array_of_sensors(re.split(r"[\W_]+", place.stem.lower()))) is not None:
         with path.open("wb") as file:
             np.save(file, of_sensors)
-        return f"zeros of {' x '.join(map(str, of_sensors.shape))}"
+        return _of_sides(of_sensors.shape)
     count = _NUM_OF_ITEM if forms.is_named(place) else NUM_ELEMENTS
+    sides = forms.of(str(place)).sides
+    forms.arrays[str(place)] = sides or (count,)
+    if sides:
+        with path.open("wb") as file:
+            np.save(file, np.zeros(sides, np.float32))
+        return _of_sides(sides)
     with path.open("wb") as file:
         header = {"descr": "<u2", "fortran_order": False, "shape": (count,)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -452,9 +458,14 @@ def _xml(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     return f"{_NUM_OBJECTS} objects in an image of {width} x {height} pixels"
 
 
-def _record(_place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
+def _record(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:
     path.write_bytes(STANDS_FOR)
-    return "values that go by their names"
+    form = forms.of(str(place))
+    return _of_sides(form.sides) if form.shape == "array" else "values that go by their names"
+
+
+def _of_sides(sides: Sequence[int]) -> str:
+    return f"zeros of {' x '.join(map(str, sides))}"
 
 
 def _public(place: PurePath, path: Path, _options: Mapping[str, Any]) -> str:

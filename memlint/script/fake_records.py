@@ -232,7 +232,8 @@ def _new_file(cls: Any, name: Any, mode: str = "r", *_args: Any, **_kwargs: Any)
     return object.__new__(cls)
 
 
-def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent | tuple[Any, ...]:
+def _record(path: str, make: Callable[[Any], Any]) -> Any:
+    """Return what stands for the content of a file: weights, rows, one array, or values by their names."""
     error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if is_of_weights(path):
         return Absent(error)
@@ -241,6 +242,9 @@ def _record(path: str, make: Callable[[Any], Any]) -> Record | Absent | tuple[An
     if forms.of(place).shape == "rows":
         is_torch = make is torch.from_numpy
         return Record(error, lambda array: torch.from_numpy(_rows_of(array)) if is_torch else _rows_of(array), 1)
+    if forms.of(place).shape == "array":
+        forms.arrays[place] = forms.of(place).sides
+        return make(np.zeros(forms.arrays[place], np.float32))
     record = Record(error, make)
     record.whole_of = place
     return tuple(record[name] for name in forms.of(place).row.fields) or record

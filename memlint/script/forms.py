@@ -49,6 +49,8 @@ _TEXTS, _ANY, _LONGEST = "texts", 2**31, 2048
 """The key for texts of any file, no limit of their words, and the longest that are made up."""
 _ROWS, _NUM_ROWS, _MOST_ROWS = "rows", 256, 2**14
 """The key for rows of any data, their usual number and the largest."""
+_SIDES_OF_ARRAYS = (211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271)
+"""Sides of arrays of which nothing is known: sizes that no layer has, by which each is found again."""
 _NAMES = "names"
 _TIMES_LENGTHENED = 16
 _FEWEST_LETTERS = 4
@@ -105,9 +107,9 @@ class Form:
     """Separator of columns in the lines of a text; empty for any white space; None if there are no columns."""
     width: int = 0
     """The number of columns; 0 if nothing depends on it."""
-    shape: Literal["", "rows", "row", "map", "boxes", "files"] = ""
+    shape: Literal["", "rows", "row", "map", "boxes", "files", "array"] = ""
     """The whole of a JSON file: a list of rows, one row, a dictionary of rows, objects in images, names of files; of a
-    record, rows."""
+    record, rows, or one array."""
     row: Value = field(default_factory=Value)
     given: dict[int, list[str]] = field(default_factory=dict)
     """Words that certain lines begin with."""
@@ -116,7 +118,7 @@ class Form:
     rest: Kind = ""
     """Kind of all columns that nothing else is known of."""
     sides: tuple[int, ...] = ()
-    """Sides of the arrays of a record, where the program says them."""
+    """Sides of an array, or of those of a record, where the program says them."""
     asked_at: dict[str, int] = field(default_factory=dict)
     """The number of columns of numbers that each line has asked for."""
 
@@ -158,6 +160,8 @@ class Forms:
     def __init__(self) -> None:
         self.asked: dict[str, Form] = {}
         self._tried: set[bytes] = set()
+        self.arrays: dict[str, tuple[int, ...]] = {}
+        """Sides of the arrays that were made as whole files, by their places."""
         self.made: dict[str, Sequence[Any]] = {}
         """Rows of the latest files, dictionaries of values; the last that was made is the last one."""
         self.has_folders = False
@@ -331,6 +335,23 @@ class Forms:
             self.made.pop(next(iter(self.made)))
         if len(before) != len(rows) or list(before[:1]) != list(rows[:1]):  # files that are alike have the same rows
             self._places = None
+
+    def give_sides(self, place: str, rank: int) -> bool:
+        """Give the array of a file so many sides, each of a number that no other one has; False if it has them."""
+        form = self.change(place)
+        taken = {side for each in self.asked.values() for side in each.sides}
+        others = (side for side in _SIDES_OF_ARRAYS if side not in taken)
+        is_new = rank > len(form.sides)
+        form.sides += tuple(itertools.islice(others, rank - len(form.sides))) if is_new else ()
+        return is_new
+
+    def take_side(self, made: int, wanted: int) -> bool:
+        """Replace a side of an array that was made up by the one that is wanted; False if no array has it."""
+        place = next((place for place, sides in self.arrays.items() if made in sides), "")
+        if not place or (made <= _SIDES_OF_ARRAYS[-1] and made not in _SIDES_OF_ARRAYS):
+            return False
+        self.change(place).sides = tuple(wanted if side == made else side for side in self.arrays[place])
+        return True
 
     def names(self, place: PurePath) -> bool:
         """Return True if a folder, or a text of made-up data, names this file: it is one of many."""

@@ -488,4 +488,4 @@ def _variables_of(script: Script) -> dict[str, Any]:
 
 def _is_cause(recorder: ScriptRecorder) -> bool:
     """Return True if an error that a script has shown is why it took no step: one that only evaluates goes on."""
-    return not recorder.num_steps and (len(recorder.made) > 0 or not recorder.has_called)
+    return not recorder.num_steps and (recorder.construction.has_made_optimizer or not recorder.has_called)

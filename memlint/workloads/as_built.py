@@ -121,6 +121,13 @@ def _circumstances(asked: Asked, called: BuiltModel | None) -> Iterator[Assumpti
         yield Assumption(text, None)
 
 
+def _on_gpus_and_data(asked: Asked, model: BuiltModel) -> str:
+    """Return the part of a headline that says on how many GPUs the script runs, and if it ended on made-up data."""
+    on_gpus = f", on each of {asked.ranks} GPUs" if asked.ranks > 1 else ""
+    is_early = asked.built.made_up and asked.built.ending.is_failure and not model.is_called
+    return on_gpus + (", which ended on made-up data before it called it" if is_early else "")
+
+
 def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltClass) -> Workload:
     """Return `workload` with the arguments of the class, and its inputs if it was called as a whole.
 
@@ -132,8 +139,7 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         if is_part
         else f"as {_short(asked.command)} builds it"
     )
-    if asked.ranks > 1 and not is_part:
-        built_by += f", on each of {asked.ranks} GPUs"
+    built_by += "" if is_part else _on_gpus_and_data(asked, model)
     if asked.trainer:
         built_by += f"; {_short(asked.trainer)}, which trains it, ended before"
     num_gpus = 1 if is_part else model.num_gpus
@@ -165,8 +171,6 @@ def as_built(workload: Workload, asked: Asked, model: BuiltModel, kind: BuiltCla
         is_trial = bool(asked.trainer) or is_evaluation or model.is_freed_later  # whose batches change
         inputs = _in_whole_batches(kind.inputs, asked.built) if not is_trial else kind.inputs
         workload = with_inputs(workload, inputs, None if is_trial else asked.built.batch, keeps_batch=is_trial)
-    elif not is_part and asked.built.made_up and asked.built.ending.is_failure and not model.is_called:
-        built_by += ", which ended on made-up data before it called it"
     return replace(
         workload,
         recorded=kind.arguments,

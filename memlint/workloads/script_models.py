@@ -71,7 +71,7 @@ def of_script(
             if workload.inputs is not None and not takes_inputs(built, workload, place):
                 plain = with_plain_inputs(workload)
                 is_taken = takes_inputs(built, plain, place)
-                workload = plain if is_taken else _with_missing(built, workload, place)
+                workload = plain if is_taken else _with_missing(built, workload, place, asked)
             if workload.inputs is None and workload.shown is None:
                 workload = replace(workload, shown=recipes.shown_elsewhere(kind.qualname))
             name = workload.qualname or kind.qualname
@@ -93,12 +93,13 @@ def _beside(others: Sequence[str], workload: Workload) -> Workload:
     return replace(workload, found=(*workload.found, Assumption(text, None, found=True)))
 
 
-def _with_missing(model: nn.Module, workload: Workload, place: str) -> Workload:
+def _with_missing(model: nn.Module, workload: Workload, place: str, asked: Asked) -> Workload:
     """Return `workload` with the inputs that a script's call lacked, as it failed before; without any if none fit."""
     known = workload.inputs or ()
     added = missing_inputs(placed(model, place), place, known, {**workload.sizes, **workload.arguments})
     if not added:
-        return without_inputs(workload)
+        of_data = ", which calls it with made-up data that does not fit" if asked.built.made_up else ""
+        return replace(without_inputs(workload), built_by=f"{workload.built_by}{of_data}")
     texts = [each.described(workload.dimensions) for each in added]
     notes = (Assumption(f"input {each}, which the script's call lacks", None) for each in texts)
     built_by = f"{workload.built_by}; {', '.join(texts)}: nothing states their size"

@@ -36,6 +36,8 @@ PACKAGES = {
     "views_by_number": ("PIL",),
 }
 BATCHES = {
+    "arrays_of_sides": 6,
+    "slides_as_tensors": 22,
     "audio_folder": 16,
     "boxes_by_name": 8,
     "caption_tsv": 16,
@@ -76,7 +78,7 @@ QUICK = (
     *("caption_tsv", "label_files", "jsonl_sft", "ner_conll", "json_pairs", "scene_cameras", "series_columns"),
     *("boxes_by_name", "halved_sides", "delimited_list", "listed_in_process", "pixel_maps", "rows_of_lines"),
     *("numbers_opened", "recordings_of_a_rate", "two_vocs", "views_by_number", "joined_tables", "protocol_lines"),
-    *("listed_images", "reshaped_record", "samples_in_place", "users_items"),
+    *("listed_images", "reshaped_record", "samples_in_place", "users_items", "arrays_of_sides", "slides_as_tensors"),
 )
 """Those that stand for the others in each run of the tests."""
 

@@ -19,6 +19,7 @@ import scipy.special  # noqa: F401 -- while NumPy has no names of before, which 
 import torch
 import yaml
 
+from memlint.base.after_import import after_import
 from memlint.targets.script import Amendment
 from memlint.workloads.older_versions import applying, learning
 from memlint.workloads.older_versions import names as known_names
@@ -700,6 +701,16 @@ def test_what_mmcv_had_before_its_second_version_is_in_mmengine(run, tmp_path):
     assert (variables["kind"].__module__, variables["BaseModule"].__module__) == ("mmengine", "mmengine.model")
     for name in ("mmcv", "mmcv.runner", *(each.replace("/", ".") for each in texts if each != "mmcv")):
         sys.modules.pop(name, None)
+
+
+def test_a_broken_package_that_memlint_waits_for_is_done_without(run, tmp_path):
+    place = tmp_path / "site-packages" / "tracker_of_another_time"
+    place.mkdir()
+    (place / "__init__.py").write_text("from tracker_of_another_time.forms import Gone\n")
+    (place / "forms.py").write_text("")
+    after_import("tracker_of_another_time", lambda _module: None)
+    variables = run("import tracker_of_another_time as tracker\nlast = 4\n")
+    assert (variables["tracker"].__name__, variables["last"]) == ("tracker_of_another_time", 4)
 
 
 def test_rows_of_different_lengths_are_an_array_of_objects_where_no_type_is_asked_for(monkeypatch):

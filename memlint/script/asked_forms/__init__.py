@@ -12,6 +12,13 @@ from contextlib import suppress
 
 from memlint.base.frames import chain
 from memlint.script.asked_forms.arguments import of_type, of_validation
+from memlint.script.asked_forms.arrays import (
+    of_fewer_dimensions,
+    of_pair,
+    of_rank,
+    of_real_array,
+    of_whole_array,
+)
 from memlint.script.asked_forms.attributes import of_attribute
 from memlint.script.asked_forms.files import (
     of_file,
@@ -64,6 +71,11 @@ _LEARN: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Calla
     (IsADirectoryError, of_folder),
     (Exception, of_pickle),
     (Exception, of_length),
+    ((TypeError, AttributeError), of_whole_array),
+    ((IndexError, ValueError), of_rank),
+    ((RuntimeError, ValueError), of_pair),
+    ((RuntimeError, TypeError), of_real_array),
+    ((RuntimeError, ValueError, AssertionError), of_fewer_dimensions),
     (ValueError, of_numbered_files),
     ((IndexError, TypeError, AssertionError, AttributeError), of_record),
     (ValueError, of_reshaped),

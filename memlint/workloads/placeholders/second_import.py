@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from memlint.base.errors import MemlintError
-from memlint.base.ownership import file_of, is_installed, is_users
+from memlint.base.ownership import file_of, is_installed, is_memlint, is_users
 from memlint.memory.records import Frame
 from memlint.workloads.missing_modules import absent
 from memlint.workloads.placeholders.absent_packages import record, shortened
@@ -152,4 +152,6 @@ def _where(error: Exception) -> str:
 
 
 def _is_code(code: CodeType) -> bool:
-    return not code.co_filename.startswith("<frozen importlib") and "/importlib/" not in code.co_filename
+    """Return True for code that an import runs, and not for what finds and loads it, or waits for it to be loaded."""
+    path = code.co_filename
+    return not (path.startswith("<frozen importlib") or "/importlib/" in path or is_memlint(path))
