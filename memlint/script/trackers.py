@@ -1,5 +1,6 @@
-"""Trackers of experiments: those that send figures to another machine keep silent, TensorBoard writes by itself."""
+"""Trackers and plots: what sends figures to another machine keeps silent, TensorBoard writes by itself."""
 
+import contextlib
 import functools
 import sys
 from types import ModuleType
@@ -17,6 +18,22 @@ def silence_trackers() -> None:
 def write_without_tensorflow() -> None:
     """Let TensorBoard write its files by itself where TensorFlow is installed, whose compiled code nobody redirects."""
     after_import("tensorboard.compat", _choose_own)
+
+
+def draw_in_any_style() -> None:
+    """Let matplotlib draw as it does without a style that this version does not have."""
+    after_import("matplotlib.style", _take_known_styles)
+
+
+def _take_known_styles(module: ModuleType) -> None:
+    use = module.use
+
+    @functools.wraps(use)
+    def use_known(style: Any) -> None:
+        with contextlib.suppress(OSError):
+            use(style)
+
+    module.use = use_known  # type: ignore[attr-defined]
 
 
 def _choose_own(module: ModuleType) -> None:

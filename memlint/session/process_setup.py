@@ -129,13 +129,14 @@ class ProcessSetup:
         from memlint.script.named_modules import NamedModules  # noqa: PLC0415 -- as above
         from memlint.script.processes import set_variables  # noqa: PLC0415 -- as above
         from memlint.script.sentences import tell_sentences_apart  # noqa: PLC0415 -- as above
-        from memlint.script.trackers import silence_trackers, write_without_tensorflow  # noqa: PLC0415 -- as above
+        from memlint.script.trackers import draw_in_any_style, silence_trackers, write_without_tensorflow  # noqa: PLC0415 -- as above
 
         set_variables(script)
         stand_in_for_plugins()
         count_nothing()
         tell_sentences_apart()
         silence_trackers()
+        draw_in_any_style()
         write_without_tensorflow()
         file = Path(script.path or os.curdir).absolute()
         above = [folder for folder in file.parents if folder.is_relative_to(self.root)]

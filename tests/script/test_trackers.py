@@ -2,7 +2,7 @@
 
 import sys
 
-from memlint.script.trackers import silence_trackers, write_without_tensorflow
+from memlint.script.trackers import draw_in_any_style, silence_trackers, write_without_tensorflow
 
 WANDB = """
 def init(project=None, mode="online"):
@@ -23,6 +23,25 @@ def test_a_tracker_that_a_script_wants_online_does_nothing(tmp_path, monkeypatch
     assert wandb.init(project="p", mode="online") == "disabled"
     assert wandb.init() == "disabled"
     monkeypatch.delitem(sys.modules, "wandb")
+
+
+def test_a_style_that_matplotlib_has_no_more_is_none(tmp_path, monkeypatch):
+    (tmp_path / "matplotlib").mkdir()
+    (tmp_path / "matplotlib" / "__init__.py").touch()
+    style = "used = []\ndef use(style):\n    if style != 'ggplot': raise OSError(style)\n    used.append(style)\n"
+    (tmp_path / "matplotlib" / "style.py").write_text(style)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in ("matplotlib", "matplotlib.style"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    draw_in_any_style()
+    import matplotlib.style
+
+    matplotlib.style.use("seaborn-whitegrid")
+    matplotlib.style.use("ggplot")
+    assert matplotlib.style.used == ["ggplot"]
+    for name in ("matplotlib", "matplotlib.style"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_tensorboard_does_without_tensorflow_whose_compiled_code_would_write(tmp_path, monkeypatch):

@@ -703,6 +703,31 @@ def test_what_mmcv_had_before_its_second_version_is_in_mmengine(run, tmp_path):
         sys.modules.pop(name, None)
 
 
+def test_an_argument_that_a_function_refuses_by_itself_is_left_out(run, tmp_path):
+    (tmp_path / "site-packages" / "boxes" / "metric.py").write_text(
+        "class Metric:\n    def __init__(self, **options):\n        self.every = options.pop('every', 1)\n"
+        "        if options: raise ValueError(f'Unexpected keyword arguments: `{[*options][0]}`')\n"
+    )
+    text = "from boxes.metric import Metric\nevery = Metric(every=3, compute_on_step=False).every\n"
+    assert run(text)["every"] == 3
+    assert any("compute_on_step" in text for text in texts())
+
+
+def test_a_module_of_the_project_is_taken_that_an_installed_package_of_its_name_has_not(run, tmp_path):
+    own = tmp_path / "detector" / "boxes"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text("")
+    (own / "transforms.py").write_text("SIDE = 800\n")
+    text = f"import sys\nsys.path.append({str(own.parent)!r})\nimport boxes.transforms as chosen\nside = chosen.SIDE\n"
+    assert run(text)["side"] == 800
+
+
+def test_a_group_of_hydra_is_overridden_with_its_package_as_since_its_version_1_1(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "seed=1", "task=plate_slide"])
+    said = "Could not override 'task'.\nDid you mean to override task@_global_?\nTo append use +task=plate_slide"
+    assert amendment_of(ValueError(said)) == Amendment("word", "task=plate_slide", "task@_global_=plate_slide")
+
+
 def test_a_broken_package_that_memlint_waits_for_is_done_without(run, tmp_path):
     place = tmp_path / "site-packages" / "tracker_of_another_time"
     place.mkdir()

@@ -85,6 +85,8 @@ _WITH_GPUS = re.compile(
 )
 _LINES_OF_CHECK = 3
 _TOO_FEW_GPUS = re.compile(r"You requested gpu: \[([\d, ]+)\](?:\\n|\s)+But your machine only has")
+_REFUSED_BY_ITSELF = re.compile(r"^Unexpected keyword arguments?: `(\w+)`")
+_MEANT_GROUP = re.compile(r"Could not override '([\w/@-]+)'\.\s+Did you mean to override ([\w/@-]+)\?")
 _ONE_CHOICE = re.compile(r"Could not find '.*'\s+Available options in '([\w/]+)':\s+(\w+)\s+Config search path")
 _NO_MODEL = re.compile(r"^Unknown model \((\w+)\)")
 _ONE_OPTIMIZER = re.compile("^Training with multiple optimizers is only supported with manual optimization")
@@ -250,7 +252,8 @@ def _of_module(error: ModuleNotFoundError) -> Amendment | None:
     is_of_python = name.partition(".")[0] in sys.stdlib_module_names
     if "." not in name or is_of_python or not is_installed_package(name) or not _is_asked_by_another(error, name):
         return None
-    return Amendment("module", name)
+    folder = _folder_of_hidden(error, name, "")
+    return Amendment("hidden", name.partition(".")[0], folder) if folder else Amendment("module", name)
 
 
 def _of_refused_words(error: SystemExit) -> Amendment | None:
@@ -283,6 +286,12 @@ def _of_choice(group: str, name: str) -> Amendment | None:
     return next((Amendment("word", each, f"{group}={name}") for each in words), None)
 
 
+def _of_meant_group(group: str, meant: str) -> Amendment | None:
+    """A group of hydra's is overridden as it was before version 1.1: with its package, if it has one."""
+    words = (each for each in sys.argv[1:] if each.partition("=")[0] == group)
+    return next((Amendment("word", each, f"{meant}{each.removeprefix(group)}") for each in words), None)
+
+
 def _of_name(error: BaseException, module: str, name: str) -> Amendment | None:
     """An import may be of a name that is never used: it is done without. What is used has to be somewhere."""
     if isinstance(error, ImportError) and (folder := _folder_of_nested(module)):
@@ -312,11 +321,13 @@ def _folder_of_nested(module: str) -> str:
 def _folder_of_hidden(error: ImportError, module: str, name: str) -> str:
     """Return the folder of the project with a package that an installed one of its name hides; empty if there is none.
 
-    It has the name that is asked for.
+    It has the name that is asked for, and is around the importing file or where the program looks last.
     """
     frame, _line = list(traceback.walk_tb(error.__traceback__))[-1]
     parts = module.split(".")
-    for folder in Path(frame.f_code.co_filename).parents[:_MOST_FOLDERS]:
+    searched = (Path(each).absolute() for each in sys.path if each)
+    own = (each for each in searched if is_users(str(each / "module.py")))
+    for folder in (*Path(frame.f_code.co_filename).parents[:_MOST_FOLDERS], *own):
         for place in (folder.joinpath(*parts, "__init__.py"), folder.joinpath(*parts).with_suffix(".py")):
             with suppress(OSError):
                 if re.search(rf"\b{name}\b", place.read_text(encoding="utf-8", errors="replace")):
@@ -397,6 +408,14 @@ def _of_keyword(error: BaseException, qualname: str, keyword: str) -> Amendment 
         return Amendment("keyword", "", f"{qualname}.{keyword}") if passed else None
     module = str(function.__module__)
     return Amendment("keyword", module, f"{qualname}.{keyword}") if is_installed_package(module) else None
+
+
+def _of_unexpected(error: BaseException, keyword: str) -> Amendment | None:
+    """A function of an installed package looks by itself at what it was given, and refuses an argument of before."""
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__"))
+    is_installed_one = is_installed_package(module)
+    return Amendment("keyword", module, f"{frame.f_code.co_qualname}.{keyword}") if is_installed_one else None
 
 
 def _of_abstract(error: BaseException, name: str) -> Amendment | None:
@@ -574,6 +593,8 @@ _BY_MESSAGE: tuple[tuple[type[Exception], re.Pattern[str], _Learn], ...] = (
     (RuntimeError, _NO_MODEL, lambda _error, match: _of_model(match[1])),
     (RuntimeError, _ONE_OPTIMIZER, lambda error, _match: Amendment("optimizers", _module_raising(error))),
     (OSError, _ONE_CHOICE, lambda _error, match: _of_choice(match[1], match[2])),
+    (ValueError, _REFUSED_BY_ITSELF, lambda error, match: _of_unexpected(error, match[1])),
+    (Exception, _MEANT_GROUP, lambda _error, match: _of_meant_group(match[1], match[2])),
     (ValueError, _NO_CONFIG_PATH, lambda _error, _match: Amendment("config", "hydra")),
     (RuntimeError, _NO_REAL_SPECTRA, lambda _error, _match: Amendment("spectra", "torch")),
     (TypeError, _NO_OTHER_VALUES, lambda _error, _match: Amendment("strings", "pandas")),
