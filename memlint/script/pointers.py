@@ -1,7 +1,8 @@
 """Finds files that Git LFS keeps elsewhere: a checkout made without it has pointers in their place."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 _HEADER = b"version https://git-lfs.github.com/spec/"
@@ -14,8 +15,10 @@ def pointers(folder: Path) -> Iterator[str]:
     for root in (folder, *folder.parents):
         attributes = root / ".gitattributes"
         if attributes.is_file():
-            if "filter=lfs" in attributes.read_text(encoding="utf-8", errors="replace"):
-                yield from _below(root)
+            lines = attributes.read_text(encoding="utf-8", errors="replace").splitlines()
+            patterns = [line.split()[0] for line in lines if "filter=lfs" in line]
+            if patterns:
+                yield from _below(root, patterns)
             return
         if (root / ".git").exists():
             return
@@ -30,7 +33,13 @@ def is_pointer(path: Path) -> bool:
         return False
 
 
-def _below(root: Path) -> Iterator[str]:
+def _below(root: Path, patterns: Sequence[str]) -> Iterator[str]:
     for folder, folders, names in os.walk(root):
         folders[:] = (each for each in folders if not each.startswith("."))
-        yield from (str(path) for name in names if is_pointer(path := Path(folder, name)))
+        paths = (Path(folder, name) for name in names)
+        kept = (path for path in paths if any(_matches(path, root, pattern) for pattern in patterns))
+        yield from map(str, filter(is_pointer, kept))
+
+
+def _matches(path: Path, root: Path, pattern: str) -> bool:
+    return fnmatch(path.name, pattern) or fnmatch(path.relative_to(root).as_posix(), pattern.lstrip("/"))

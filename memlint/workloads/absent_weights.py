@@ -36,6 +36,7 @@ _SETTINGS = frozenset(("args", "config", "cfg", "dims", "hparams", "hyperparamet
 _OF_SIZES = frozenset(("arange", "empty", "eye", "full", "ones", "rand", "randn", "randperm", "zeros"))
 """Functions of torch whose arguments are sizes."""
 _IF_THERE = re.compile(r"\.get\([^()]*\) is not None")
+"""Pattern of a line that takes a weight only where a checkpoint has it."""
 _MAKERS = ("from_numpy", "tensor", "as_tensor", "asarray")
 """Functions of torch that make a tensor of something else without asking for `__torch_function__`."""
 _CLASSES: tuple[Any, ...] = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)

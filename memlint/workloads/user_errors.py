@@ -196,6 +196,8 @@ def _by_text(error: BaseException) -> str:
     if "modified by an inplace operation" in text:
         version = torch.__version__.partition("+")[0]
         return f"PyTorch {version} refuses it on any device: compute what comes behind that operation without inplace."
+    if isinstance(error, OverflowError) and text.startswith("Python integer"):
+        return "NumPy refuses it since version 2, before which it counted round: type pip install 'numpy<2'."
     if "compute capability" in text.lower():
         return "It rejects the simulated GPU: choose another one, such as --gpu h100-80gb."
     return ""

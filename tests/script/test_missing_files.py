@@ -37,7 +37,7 @@ def test_files_are_made_by_their_names_and_readers(tmp_path):
 
 def test_a_pointer_of_git_lfs_is_a_file_that_is_not_there(tmp_path):
     (tmp_path / "p" / "log" / "scratch_weights").mkdir(parents=True)
-    (tmp_path / "p" / ".gitattributes").write_text("*.pth filter=lfs diff=lfs merge=lfs -text\n")
+    (tmp_path / "p" / ".gitattributes").write_text("*.pth filter=lfs -text\n/train.npy filter=lfs -text\n")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 178067890\n"
     for name in ("weights.pth", "train.npy", "log/scratch_weights/epoch.0180.pth"):
         (tmp_path / "p" / name).write_text(pointer)

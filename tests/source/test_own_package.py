@@ -8,11 +8,12 @@ from memlint.source.own_package import folder_of_own_package
 @pytest.mark.parametrize(
     ("file", "text", "place", "found"),
     [
-        ("setup.py", "setup(\n    name='diffusers',\n    package_dir={'': 'src'})\n", "src/diffusers", "src"),
-        ("pyproject.toml", '[project]\nname = "my-net"\n', "my_net", ""),
-        ("setup.cfg", "[metadata]\nname = net\n", "net", ""),
-        ("pyproject.toml", '[project]\nname = "net"\n', "other", None),
-        ("README.md", "name = net\n", "net", None),
+        ("setup.py", "setup(\n    name='networkx',\n    package_dir={'': 'src'})\n", "src/networkx", "src"),
+        ("pyproject.toml", '[project]\nname = "typing-extensions"\n', "typing_extensions", ""),
+        ("setup.cfg", "[metadata]\nname = click\n", "click", ""),
+        ("pyproject.toml", '[project]\nname = "click"\n', "other", None),
+        ("pyproject.toml", '[project]\nname = "of-nobody-else"\n', "of_nobody_else", None),
+        ("README.md", "name = click\n", "click", None),
     ],
 )
 def test_the_folder_is_that_of_the_declared_package(tmp_path, file, text, place, found):

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -353,3 +354,9 @@ def test_what_pytorch_refuses_on_any_device_is_told_so():
     assert "refuses it on any device: compute what comes behind that operation without inplace" in what_to_do(
         raised.value
     )
+
+
+def test_a_number_that_numpy_no_longer_counts_round_names_the_version_that_does():
+    with pytest.raises(OverflowError, match="out of bounds for uint8") as caught:
+        np.zeros(2, np.uint8)[0] = -1
+    assert what_to_do(caught.value).endswith("type pip install 'numpy<2'.")

@@ -56,7 +56,7 @@ _OTHER_FLOATS = {
     "bfloat16": re.compile(r"\bbfloat16|BFloat16"),
     "float16": re.compile(r"\b(float16|[Hh]alf)"),
 }
-"""What messages about dtypes say where a model's own floating-point numbers are not float32."""
+"""Patterns of messages about dtypes, by the dtype of a model's own numbers, where that is not float32."""
 _WANTS_MASKS = re.compile(r"expected (?:predicate|condition) to be (?:a )?bool")
 _WANTS_FLOATS = re.compile(
     r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long|"
