@@ -32,6 +32,7 @@ from memlint.cuda.simulated import simulated
 from memlint.memory.records import Category, Phase
 from memlint.script.construction import Construction, is_building
 from memlint.script.evaluations import Evaluations
+from memlint.script.forms import forms
 from memlint.script.own_generations import OwnGenerations
 from memlint.script.pace import Pace
 from memlint.script.reruns import Reruns, ScriptProgram
@@ -250,7 +251,10 @@ class ScriptRecorder(Recorder):
             torch.compile(module)
         is_alone = self.attribution.section is Phase.EVALUATION or self.own_generations.is_open
         if not is_counted or not is_alone or torch.is_grad_enabled():
-            return super().outermost_call(call, module, args, kwargs)
+            output = super().outermost_call(call, module, args, kwargs)
+            if is_counted and forms.arrays:  # the call itself says which sides they are to have
+                self._show(module)
+            return output
         self.evaluations.num_calls += 1
         if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
             gc.collect()
@@ -310,8 +314,8 @@ class ScriptRecorder(Recorder):
         self.has_called = True
         self.construction.note_call(module, args, kwargs)
         has_gradients = any(parameter.requires_grad for parameter in parameters)
-        if self.script.builds_only and self._shows_all(is_training=has_gradients and torch.is_grad_enabled()):
-            self._note_shown()
+        if not forms.arrays:
+            self._show(module)
         is_first = self._meet(module if owner is None else owner)
         if is_first and self.step < 0 and not torch.is_grad_enabled():
             self._note_inference((args, kwargs), parameters)
@@ -322,6 +326,12 @@ class ScriptRecorder(Recorder):
         elif has_gradients or self.step < 0:
             self._enter(Phase.EVALUATION)
         return True
+
+    def _show(self, module: torch.nn.Module) -> None:
+        """End a script that only builds, if everything that a step needs is built."""
+        is_training = torch.is_grad_enabled() and any(each.requires_grad for each in module.parameters())
+        if self.script.builds_only and self._shows_all(is_training=is_training):
+            self._note_shown()
 
     def _shows_all(self, *, is_training: bool) -> bool:
         """Return True if everything that a step needs is built when a model is called."""

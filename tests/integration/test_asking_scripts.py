@@ -236,6 +236,26 @@ def test_a_package_that_is_missing_stands_in_the_way_of_no_answer(project):
     assert parameters(checked(project)) == 3 * 4 * (64 * 64 + 64)
 
 
+ARRAYS = """
+    import glob
+    import numpy as np
+    class Series(torch.utils.data.Dataset):
+        paths = sorted(glob.glob("data/series/*.npy"))
+        def __len__(self): return len(self.paths)
+        def __getitem__(self, i): return torch.from_numpy(np.load(self.paths[i])[:40, :])
+    for x in torch.utils.data.DataLoader(Series(), batch_size=6):
+        model(x.cuda()).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_the_sides_of_arrays_are_those_that_the_model_takes_where_it_is_called(project):
+    (project / "train.py").write_text(OPTIONS + ARRAYS + MAIN)
+    workload = checked(project)
+    assert workload["built_by"].startswith("as train.py --width 64 --batch_size 16 --data data builds it")
+    assert workload["estimate"]["categories"]["input"] == 4 * 6 * 40 * 64
+
+
 UNGUESSED = MODEL.replace(
     "        return self.blocks(x)",
     "        if type(x).__name__ != 'Sample':\n            raise TypeError('a Sample is wanted')\n        return self.blocks(x.parts[0])",

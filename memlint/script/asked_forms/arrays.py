@@ -53,7 +53,9 @@ def of_rank(at: Failure) -> bool:
     for array in (each for each in arrays if each.ndim < rank):
         if place := _place(at, array.shape):
             return forms.give_sides(place, rank - array.ndim + len(forms.arrays[place]))  # a batch has one more
-    return False
+    last = next(reversed(forms.arrays), "")
+    is_read_here = any(isinstance(each, ast.Call) for each in ast.walk(at.node))  # `np.load(path)[:, 0]`
+    return bool(last) and rank > 0 and is_read_here and forms.give_sides(last, rank)
 
 
 def of_fewer_dimensions(at: Failure) -> bool:
@@ -124,7 +126,7 @@ def of_pair(at: Failure) -> bool:
 
 
 def of_whole_array(at: Failure) -> bool:
-    """What a file holds is used as an array, and not as values by names."""
+    """The content of a file is used as an array, and not as values by names."""
     if "Record" not in at.text and "object is not callable" not in at.text:
         return False
     nodes = [at.node.func.value] if isinstance(at.node, ast.Call) and isinstance(at.node.func, ast.Attribute) else []
