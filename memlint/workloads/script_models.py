@@ -98,8 +98,9 @@ def _with_missing(model: nn.Module, workload: Workload, place: str, asked: Asked
     known = workload.inputs or ()
     added = missing_inputs(placed(model, place), place, known, {**workload.sizes, **workload.arguments})
     if not added:
+        plain = without_inputs(workload)
         of_data = ", which calls it with made-up data that does not fit" if asked.built.made_up else ""
-        return replace(without_inputs(workload), built_by=f"{workload.built_by}{of_data}")
+        return replace(plain, built_by=f"{plain.built_by}{of_data}")
     texts = [each.described(workload.dimensions) for each in added]
     notes = (Assumption(f"input {each}, which the script's call lacks", None) for each in texts)
     built_by = f"{workload.built_by}; {', '.join(texts)}: nothing states their size"
