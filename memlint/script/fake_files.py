@@ -372,11 +372,18 @@ def _boxes(path: Path, *, has_captions: bool) -> str:
         ]
     data: dict[str, Any] = {"images": images, "annotations": boxes}
     if not has_captions:
-        data["categories"] = [{"id": 1 + i, "name": f"class {i}"} for i in range(_NUM_CATEGORIES)]
+        data["categories"] = [{"id": 1 + i, "name": name} for i, name in enumerate(_categories())]
     path.write_text(json.dumps(data), encoding="utf-8")
     pixels = f"{width} x {height} pixels"
     what = "5 captions" if has_captions else f"{_NUM_BOXES} boxes of {_NUM_CATEGORIES} classes"
     return f"{what} in each of {len(names)} images of {pixels}"
+
+
+def _categories() -> list[str]:
+    """Return the names of COCO's classes as torchvision has them, by which a program may look: else numbers."""
+    known = getattr(sys.modules.get("torchvision.models._meta"), "_COCO_CATEGORIES", ())
+    names = [each for each in known if each not in ("__background__", "N/A")]
+    return names if len(names) == _NUM_CATEGORIES else [f"class {i}" for i in range(_NUM_CATEGORIES)]
 
 
 def _lines(place: PurePath, path: Path, options: Mapping[str, Any]) -> str:

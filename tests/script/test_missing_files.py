@@ -35,6 +35,20 @@ def test_files_are_made_by_their_names_and_readers(tmp_path):
     assert not ran.writes
 
 
+@pytest.mark.parametrize(
+    ("first", "name"), [pytest.param("torchvision", "dog", marks=needs("torchvision")), ("re", "class 16")]
+)
+def test_classes_of_coco_have_the_names_that_torchvision_knows(tmp_path, first, name):
+    text = f"""\
+        import {first}, json
+        held = json.load(open("data/annotations/instances_train2017.json"))
+        print(len(held["annotations"]) > 0, held["categories"][16]["name"])
+    """
+    ran = run(tmp_path / "p", text, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == f"True {name}\n"
+
+
 def test_a_pointer_of_git_lfs_is_a_file_that_is_not_there(tmp_path):
     (tmp_path / "p" / "log" / "scratch_weights").mkdir(parents=True)
     (tmp_path / "p" / ".gitattributes").write_text("*.pth filter=lfs -text\n/train.npy filter=lfs -text\n")
