@@ -22,7 +22,7 @@ OF_OTHERS = frozenset(
 
     _verify_loop_configurations _attn_implementation _name_or_path _check_and_adjust_attn_implementation _TYPES _find_shared_tensors
     _has_ops _batched_nms_vanilla _file_openers _download _process _validate_multiple_optimizers_support
-    _supports_flash_attn _supports_flash_attn_2 _get_scoped_trace_graph _built_with_cuda _lib _row _rowptr _rowcount _colptr _colcount _csr2csc _csc2csr
+    _COCO_CATEGORIES _supports_flash_attn _supports_flash_attn_2 _get_scoped_trace_graph _built_with_cuda _lib _row _rowptr _rowcount _colptr _colcount _csr2csc _csc2csr
 
     _tables_of_used
     """.split()  # noqa: SIM905
