@@ -339,11 +339,12 @@ class Forms:
     def give_sides(self, place: str, rank: int) -> bool:
         """Give the array of a file so many sides, each of a number that no other one has; False if it has them."""
         form = self.change(place)
+        if rank <= len(form.sides):
+            return False
         taken = {side for each in self.asked.values() for side in each.sides}
         others = (side for side in _SIDES_OF_ARRAYS if side not in taken)
-        is_new = rank > len(form.sides)
-        form.sides += tuple(itertools.islice(others, rank - len(form.sides))) if is_new else ()
-        return is_new
+        form.sides += tuple(itertools.islice(others, rank - len(form.sides)))
+        return True
 
     def take_side(self, made: int, wanted: int) -> bool:
         """Replace a side of an array that was made up by the one that is wanted; False if no array has it."""

@@ -35,8 +35,8 @@ def config_calls(names: Collection[str], files: ProjectFiles) -> Iterator[Config
     for path, values in files.configs_naming(names):
         reader = _Reader(values, path, files)
         for each, around in _mappings(values):
-            whole = _whole(around, files)
             for name, plain, is_hydras in _named(each, names):
+                whole = _whole(around, files)
                 line = files.place_of(path, name)[1]
                 given = {str(key): value for key, value in plain.items() if not str(key).startswith("_")}
                 made = reader.of_hydra(plain, given) if is_hydras else {k: reader.made(v) for k, v in given.items()}

@@ -65,11 +65,12 @@ def of_fewer_dimensions(at: Failure) -> bool:
     tests = [each.test for each in at.enclosing(ast.If)][:1]
     arrays = (each for node in (at.node, *tests) for each in at.values(node) if isinstance(each, torch.Tensor))
     for array in (each for each in arrays if each.ndim > int(match[1])):
-        if place := _place(at, array.shape):
-            sides = forms.arrays[place]
+        place = _place(at, array.shape)
+        sides = forms.arrays.get(place, ())
+        if len(sides) > 1:
             dropped = next(side for side in sides if side in array.shape)
             forms.change(place).sides = tuple(side for side in sides if side != dropped)
-            return len(sides) > 1
+            return True
     return False
 
 
